@@ -1,0 +1,1 @@
+"""Getting work: the claim loop, its pacing, the slots, and the renewal of locks."""

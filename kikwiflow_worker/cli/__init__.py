@@ -1,0 +1,1 @@
+"""The command line, and the only place beside the client that names concrete classes."""

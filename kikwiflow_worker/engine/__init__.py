@@ -1,0 +1,1 @@
+"""Deciding: pure functions and generators over values. No I/O, no clock, no logging."""

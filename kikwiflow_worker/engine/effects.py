@@ -1,0 +1,102 @@
+"""What the engine asks for, and what it is told: the only contact between a step and user code."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TypeAlias
+
+from kikwiflow_worker.handler import StepView
+from kikwiflow_worker.model.capability import Capability
+from kikwiflow_worker.model.variables import Value, VariableChange, Variables
+
+
+@dataclass(frozen=True, slots=True)
+class CallHandler:
+    """Run a task handler; answer with ``HandlerReturned`` or ``Raised``."""
+
+    capability: Capability
+    view: StepView
+    variables: Variables
+
+
+@dataclass(frozen=True, slots=True)
+class AskAnswer:
+    """Ask an answer provider; answer with ``Answered`` (text or None) or ``Raised``."""
+
+    capability: Capability
+    view: StepView
+    variables: Variables
+
+
+@dataclass(frozen=True, slots=True)
+class AskDueDate:
+    """Ask a due-date provider; answer with ``DueDateGiven`` or ``Raised``."""
+
+    capability: Capability
+    view: StepView
+    variables: Variables
+
+
+Effect: TypeAlias = CallHandler | AskAnswer | AskDueDate
+
+
+class FailureKind(StrEnum):
+    """How a failure is treated: see ``engine.retries``."""
+
+    TECHNICAL = "technical"
+    BUSINESS = "business"
+    FATAL = "fatal"
+    RETRY_LATER = "retry_later"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What went wrong in a step, as plain data.
+
+    Attributes:
+        error_type: The exception's class name.
+        code: The business error's code.
+        delay: How long to wait, for RETRY_LATER.
+        cause: The exception itself, for callers that want to raise it; never stored.
+    """
+
+    kind: FailureKind
+    error_type: str
+    message: str
+    stack_trace: str = ""
+    code: str | None = None
+    delay: timedelta = timedelta(0)
+    cause: BaseException | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerReturned:
+    """The handler is done; ``transient`` variables stay in memory for the rest of this run."""
+
+    changes: tuple[VariableChange, ...] = ()
+    transient: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer provider's answer as text; None takes the flow that handles null."""
+
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DueDateGiven:
+    """The due-date provider's answer: an ISO-8601 text, an instant, or a length of time from now."""
+
+    value: str | datetime | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """User code raised, or ran out of time."""
+
+    failure: Failure
+
+
+Reply: TypeAlias = HandlerReturned | Answered | DueDateGiven | Raised

@@ -1,0 +1,1 @@
+"""Values only: definitions, runtime records, variables, units of work."""

@@ -1,0 +1,210 @@
+"""The stored records of running processes, as immutable values.
+
+Stored names are those of the Java engine where the meaning is the same; ``store.mongo.codec`` maps them, nothing else
+does.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+
+from kikwiflow_worker.model.variables import Variables
+
+
+class InstanceStatus(StrEnum):
+    """Where an instance is in its life. COMPLETED and CANCELLED are only found in the history."""
+
+    ACTIVE = "ACTIVE"
+    SUSPENDED = "SUSPENDED"
+    CANCELLING = "CANCELLING"
+    COMPLETED = "COMPLETED"
+    CANCELLED = "CANCELLED"
+
+
+class TaskType(StrEnum):
+    """What an executable task does when it is run.
+
+    STANDARD runs a handler, EXCLUSIVE_GATEWAY asks for an answer, TIMER_SCHEDULE asks for a due date, TIMER_TASK goes on
+    after its due date, JOIN_GATEWAY goes on after its branches, ARRIVAL records the end of a branch that had no
+    executable task of its own, CANCEL_INSTANCE carries out a cancellation.
+    """
+
+    STANDARD = "STANDARD"
+    TIMER_SCHEDULE = "TIMER_SCHEDULE"
+    TIMER_TASK = "TIMER_TASK"
+    EXCLUSIVE_GATEWAY = "EXCLUSIVE_GATEWAY"
+    JOIN_GATEWAY = "JOIN_GATEWAY"
+    ARRIVAL = "ARRIVAL"
+    CANCEL_INSTANCE = "CANCEL_INSTANCE"
+
+
+class TaskStatus(StrEnum):
+    """Where an executable task is in its life.
+
+    PENDING waits for its due time, LOCKED is held by a worker, AWAITING_BRANCHES is a join whose branches are still
+    under way, ARRIVED is a branch that ended and has yet to be counted by its join, ERROR waits for a person.
+    """
+
+    PENDING = "PENDING"
+    LOCKED = "LOCKED"
+    AWAITING_BRANCHES = "AWAITING_BRANCHES"
+    ARRIVED = "ARRIVED"
+    ERROR = "ERROR"
+
+
+class IncidentType(StrEnum):
+    """Why a task waits for a person."""
+
+    FAILED_JOB = "FAILED_JOB"
+    UNHANDLED_BUSINESS_ERROR = "UNHANDLED_BUSINESS_ERROR"
+    VARIABLES_TOO_LARGE = "VARIABLES_TOO_LARGE"
+    WORKER_LOST = "WORKER_LOST"
+
+
+class IncidentStatus(StrEnum):
+    """OPEN waits for a person, RESOLVED was retried, CLOSED ended with its instance."""
+
+    OPEN = "OPEN"
+    RESOLVED = "RESOLVED"
+    CLOSED = "CLOSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One of several parallel paths, and the join task that waits for it."""
+
+    id: str
+    join_task_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessInstance:
+    """One run of a definition.
+
+    Attributes:
+        definition_id: The version it started with and keeps.
+        open_paths: Paths that have not ended: the main one, plus one per path opened by a non-interruptive event.
+            Parallel branches are not paths: their join stands for them.
+        priority: 0 (last) to 9 (first).
+    """
+
+    id: str
+    business_key: str
+    definition_id: str
+    definition_key: str
+    definition_version: int
+    started_at: datetime
+    status: InstanceStatus = InstanceStatus.ACTIVE
+    variables: Variables = field(default_factory=dict)
+    business_value: Decimal | None = None
+    tenant_id: str | None = None
+    origin: str | None = None
+    started_by: str | None = None
+    priority: int = 5
+    open_paths: int = 1
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutableTask:
+    """A stored unit of due work that a worker runs: a token that rests in front of, or at, a node.
+
+    Attributes:
+        due_at: Not before this instant; None is at once.
+        claimable_at: What the claim looks at: the due time while PENDING, the lock's end while LOCKED, the time of the
+            next delivery while ARRIVED, else None.
+        epoch: Raised by every change in place; the fencing token of a claim.
+        attempts: Failures so far.
+        retries_left: Attempts left before an incident.
+        crash_count: Locks that lapsed because their worker died.
+        handler_name: What a worker must have to run it, as ``Capability.stored``; None runs anywhere.
+    """
+
+    id: str
+    type: TaskType
+    node_id: str
+    instance_id: str
+    definition_id: str
+    created_at: datetime
+    status: TaskStatus = TaskStatus.PENDING
+    due_at: datetime | None = None
+    claimable_at: datetime | None = None
+    worker_id: str | None = None
+    lock_expires_at: datetime | None = None
+    epoch: int = 0
+    attempts: int = 0
+    retries_left: int = 0
+    crash_count: int = 0
+    error: str | None = None
+    handler_name: str | None = None
+    priority: int = 5
+    tenant_id: str | None = None
+    branch: Branch | None = None
+    pending_branch_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalTask:
+    """A stored wait that someone outside completes."""
+
+    id: str
+    node_id: str
+    instance_id: str
+    definition_id: str
+    created_at: datetime
+    name: str | None = None
+    description: str | None = None
+    assignee: str | None = None
+    tenant_id: str | None = None
+    branch: Branch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """A failure that waits for a person.
+
+    Attributes:
+        task_id: The executable task that failed; it is in status ERROR while the incident is open.
+    """
+
+    id: str
+    type: IncidentType
+    message: str
+    stack_trace: str
+    instance_id: str
+    definition_id: str
+    task_id: str
+    node_id: str
+    created_at: datetime
+    status: IncidentStatus = IncidentStatus.OPEN
+    tenant_id: str | None = None
+    resolved_at: datetime | None = None
+    resolved_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The exclusive right to decide what becomes of one task, while its epoch lasts.
+
+    Every write for a claimed task carries all three in its filter (design I1).
+    """
+
+    task_id: str
+    worker_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedTask:
+    """A task this worker holds, with its instance as it was after the claim.
+
+    Attributes:
+        instance: None if it has ended.
+        locked_until: When the lock lapses unless renewed, on the worker's monotonic clock, in seconds.
+    """
+
+    task: ExecutableTask
+    claim: Claim
+    instance: ProcessInstance | None
+    locked_until: float

@@ -1,0 +1,1 @@
+"""Use cases shared by worker, client and command line: load, decide, commit."""

@@ -1,0 +1,178 @@
+"""Running a claimed task: decide, then commit, whatever happens."""
+
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kikwiflow_worker.engine.effects import Failure, FailureKind
+from kikwiflow_worker.engine.incidents import give_up
+from kikwiflow_worker.engine.segments import SegmentResult, run_task
+from kikwiflow_worker.errors import (
+    ClaimLostError,
+    DefinitionError,
+    ExecutionError,
+    StoreError,
+    StoreUnavailableError,
+    VariableTooLargeError,
+)
+from kikwiflow_worker.model.runtime import (
+    ClaimedTask,
+    IncidentType,
+    InstanceStatus,
+    ProcessInstance,
+    TaskType,
+)
+from kikwiflow_worker.model.unit_of_work import (
+    Committed,
+    FailTask,
+    RescheduleTask,
+    UnitOfWork,
+)
+from kikwiflow_worker.operations.services import (
+    Invoker,
+    Services,
+    StepCancelledError,
+    drive,
+)
+
+MAX_CRASHES = 3
+"""Locks that may lapse with their worker before the task is left to a person (design I6)."""
+
+
+class OutcomeKind(StrEnum):
+    """What became of one run of a claimed task."""
+
+    COMPLETED = "completed"
+    RETRY_SCHEDULED = "retry_scheduled"
+    INCIDENT_OPENED = "incident_opened"
+    CLAIM_LOST = "claim_lost"
+    DISCARDED = "discarded"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one run of a claimed task.
+
+    Attributes:
+        failure: What went wrong, if something did.
+        unit: What was committed, if anything was.
+    """
+
+    kind: OutcomeKind
+    committed: Committed = field(default_factory=Committed)
+    failure: Failure | None = None
+    unit: UnitOfWork | None = None
+
+
+Commit = Callable[[UnitOfWork], Awaitable[Committed]]
+
+
+async def execute_task(
+    services: Services, invoker: Invoker, claimed: ClaimedTask, commit: Commit
+) -> Outcome:
+    """Run ``claimed`` and commit what came of it.
+
+    Args:
+        commit: Commits a unit; the worker's own waits for the database to come back.
+
+    Raises:
+        StepCancelledError: The step was stopped from outside; nothing was written.
+        StoreUnavailableError: The database is away; the lock lapses and another worker takes the task.
+    """
+    instance = claimed.instance
+    if instance is None:
+        await services.runtime.discard_task(claimed.claim)
+        return Outcome(OutcomeKind.DISCARDED)
+    if (
+        instance.status is InstanceStatus.CANCELLING
+        or claimed.task.type is TaskType.CANCEL_INSTANCE
+    ):
+        await services.runtime.sweep_cancelled(instance.id)
+        return Outcome(OutcomeKind.DISCARDED)
+    if claimed.task.crash_count >= MAX_CRASHES:
+        result = _worker_lost(services, claimed)
+    else:
+        result = await _run(services, invoker, claimed, instance)
+    return await _commit(services, claimed, result, commit)
+
+
+async def _commit(
+    services: Services, claimed: ClaimedTask, result: SegmentResult, commit: Commit
+) -> Outcome:
+    """Commit the result; what the database refuses becomes an incident on an instance that is as it was."""
+    try:
+        try:
+            committed = await commit(result.unit)
+        except (ClaimLostError, StoreUnavailableError):
+            raise
+        except (StoreError, VariableTooLargeError) as error:
+            too_large = isinstance(error, VariableTooLargeError)
+            kind = IncidentType.VARIABLES_TOO_LARGE if too_large else IncidentType.FAILED_JOB
+            result = _refused(services, claimed, error, kind)
+            committed = await commit(result.unit)
+    except ClaimLostError:
+        return Outcome(OutcomeKind.CLAIM_LOST)
+    return Outcome(_kind(result.unit), committed, result.failure, result.unit)
+
+
+async def _run(
+    services: Services, invoker: Invoker, claimed: ClaimedTask, instance: ProcessInstance
+) -> SegmentResult:
+    """Run the segment; an error of the engine or the definition becomes an incident, never a stuck task."""
+    try:
+        definition = await services.get_definition(claimed.task.definition_id)
+        surroundings = services.surroundings(invoker.capabilities)
+        return await drive(run_task(definition, claimed, instance, surroundings), invoker)
+    except (StepCancelledError, StoreUnavailableError):
+        raise
+    except (ExecutionError, DefinitionError) as error:
+        return _refused(services, claimed, error, IncidentType.FAILED_JOB)
+    except Exception as error:
+        failure = _failure(error, stack_trace=traceback.format_exc())
+        return _give_up(services, claimed, IncidentType.FAILED_JOB, failure)
+
+
+def _worker_lost(services: Services, claimed: ClaimedTask) -> SegmentResult:
+    crashes = claimed.task.crash_count
+    failure = Failure(
+        kind=FailureKind.FATAL,
+        error_type="WorkerLost",
+        message=f"its worker died {crashes} times while it ran; look at its memory use and its native code, then retry",
+    )
+    return _give_up(services, claimed, IncidentType.WORKER_LOST, failure)
+
+
+def _refused(
+    services: Services, claimed: ClaimedTask, error: Exception, incident_type: IncidentType
+) -> SegmentResult:
+    return _give_up(services, claimed, incident_type, _failure(error, stack_trace=""))
+
+
+def _give_up(
+    services: Services, claimed: ClaimedTask, incident_type: IncidentType, failure: Failure
+) -> SegmentResult:
+    now = services.runtime.now()
+    unit = give_up(claimed, incident_type, failure, now=now, attempts=claimed.task.attempts + 1)
+    return SegmentResult(unit, {}, failure)
+
+
+def _failure(error: Exception, *, stack_trace: str) -> Failure:
+    return Failure(
+        kind=FailureKind.FATAL,
+        error_type=type(error).__name__,
+        message=str(error),
+        stack_trace=stack_trace,
+        cause=error,
+    )
+
+
+def _kind(unit: UnitOfWork) -> OutcomeKind:
+    guard = unit.guards[0] if unit.guards else None
+    match guard:
+        case RescheduleTask():
+            return OutcomeKind.RETRY_SCHEDULED
+        case FailTask():
+            return OutcomeKind.INCIDENT_OPENED
+        case _:
+            return OutcomeKind.COMPLETED

@@ -1,0 +1,106 @@
+"""Claiming and completing external tasks."""
+
+from collections.abc import Mapping
+
+from kikwiflow_worker.engine.segments import complete_external_task
+from kikwiflow_worker.errors import ClaimLostError, ConflictError, KikwiflowError, NotFoundError
+from kikwiflow_worker.model.runtime import ExternalTask, ProcessInstance
+from kikwiflow_worker.model.variables import normalize_all
+from kikwiflow_worker.operations.instances import get_instance
+from kikwiflow_worker.operations.services import Invoker, Services, drive
+
+
+async def complete(
+    services: Services,
+    invoker: Invoker,
+    task_id: str,
+    *,
+    variables: Mapping[str, object],
+    completed_by: str | None,
+) -> ProcessInstance:
+    """Complete an external task with ``variables`` and go on until the path rests; return the instance then.
+
+    Raises:
+        ConflictError: It is completed already, or somebody else was faster.
+        NotFoundError: No such task, or its instance was cancelled.
+        VariableError: A variable cannot be stored; nothing was changed.
+        StepFailedError: A node after it failed; the task stays open.
+    """
+    normal = normalize_all(variables)
+    task = await services.runtime.find_external_task(task_id)
+    instance = await services.runtime.find_instance(task.instance_id) if task else None
+    if task is None or instance is None:
+        raise await _gone(services, task_id)
+    definition = await services.get_definition(task.definition_id)
+    segment = complete_external_task(
+        definition,
+        instance,
+        task,
+        services.surroundings(invoker.capabilities),
+        variables=normal,
+        completed_by=completed_by,
+    )
+    result = await drive(segment, invoker)
+    try:
+        committed = await services.runtime.commit(result.unit)
+    except ClaimLostError:
+        raise await _gone(services, task_id) from None
+    return committed.ended or await get_instance(services, instance.id)
+
+
+async def claim(services: Services, task_id: str, *, assignee: str) -> ExternalTask:
+    """Make ``assignee`` the one who works on the task; again for the same assignee is no error.
+
+    Raises:
+        ConflictError: Somebody else has it.
+        NotFoundError: No such task.
+    """
+    return await _assign(services, task_id, assignee=assignee, expected=None)
+
+
+async def unclaim(services: Services, task_id: str, *, assignee: str | None = None) -> ExternalTask:
+    """Give the task back; with ``assignee``, only if it is that one's.
+
+    Raises:
+        ConflictError: Somebody else has it.
+        NotFoundError: No such task.
+    """
+    task = await services.runtime.find_external_task(task_id)
+    if task is None:
+        raise await _gone(services, task_id)
+    if task.assignee is None:
+        return task
+    if assignee is not None and task.assignee != assignee:
+        raise ConflictError(
+            f"external task {task_id} is claimed by {task.assignee}, not by {assignee}"
+        )
+    return await _assign(services, task_id, assignee=None, expected=task.assignee)
+
+
+async def _assign(
+    services: Services, task_id: str, *, assignee: str | None, expected: str | None
+) -> ExternalTask:
+    changed = await services.runtime.assign_external_task(
+        task_id, assignee=assignee, expected=expected
+    )
+    task = await services.runtime.find_external_task(task_id)
+    if task is None:
+        raise await _gone(services, task_id)
+    if not changed and task.assignee != assignee:
+        raise ConflictError(
+            f"external task {task_id} is claimed by {task.assignee or 'nobody'}; ask them to unclaim it"
+        )
+    return task
+
+
+async def _gone(services: Services, task_id: str) -> KikwiflowError:
+    """Say why a task is not open, from what the majority knows (protocol R14)."""
+    done = await services.reads.find_completed_external_task(task_id)
+    if done is not None:
+        by = f" by {done.completed_by}" if done.completed_by else ""
+        return ConflictError(
+            f"external task {task_id} was completed already at {done.completed_at.isoformat()}{by}"
+        )
+    return NotFoundError(
+        f"no open external task has the id {task_id}; its instance was cancelled, or the id is wrong"
+    )

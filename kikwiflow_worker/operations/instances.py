@@ -1,0 +1,227 @@
+"""Starting, changing and cancelling instances."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from kikwiflow_worker.engine.segments import SegmentResult, start_instance
+from kikwiflow_worker.errors import (
+    ClaimLostError,
+    ConflictError,
+    DefinitionNotFoundError,
+    DuplicateStartError,
+    NotFoundError,
+    OperationError,
+)
+from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
+from kikwiflow_worker.model.unit_of_work import (
+    ChangeVariables,
+    RecordEnded,
+    ReserveStartKey,
+    UnitOfWork,
+)
+from kikwiflow_worker.model.variables import (
+    SetVariable,
+    UnsetVariable,
+    VariableChange,
+    apply_change,
+    check_name,
+    check_total,
+    normalize,
+    normalize_all,
+)
+from kikwiflow_worker.operations.services import Invoker, Services, drive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """What an instance is started with.
+
+    Attributes:
+        key: The definition's key; its latest version is started unless ``version`` is given.
+        business_key: What the instance is about, in your own words; not unique.
+        idempotency_key: A second start with the same one, in the same tenant, returns the first instance.
+        priority: 0 (last) to 9 (first).
+    """
+
+    key: str
+    business_key: str
+    version: int | None = None
+    variables: Mapping[str, object] = field(default_factory=dict)
+    business_value: Decimal | None = None
+    tenant_id: str | None = None
+    origin: str | None = None
+    started_by: str | None = None
+    idempotency_key: str | None = None
+    priority: int = 5
+
+
+async def start(services: Services, invoker: Invoker, request: StartRequest) -> ProcessInstance:
+    """Start an instance and run it until it rests or ends; return it as it is then.
+
+    Raises:
+        DefinitionNotFoundError: No definition has this key, or this version.
+        OperationError: The request is incomplete.
+        VariableError: A variable cannot be stored.
+        StepFailedError: A node failed. Nothing was stored, the start can be repeated.
+    """
+    _check(request)
+    variables = normalize_all(request.variables)
+    if request.idempotency_key is not None:
+        earlier = await _find_earlier(services, request)
+        if earlier is not None:
+            return earlier
+    definition = await _definition(services, request.key, request.version)
+    instance = ProcessInstance(
+        id=services.new_id(),
+        business_key=request.business_key,
+        definition_id=definition.id,
+        definition_key=definition.key,
+        definition_version=definition.version,
+        started_at=services.runtime.now(),
+        variables=variables,
+        business_value=request.business_value,
+        tenant_id=request.tenant_id,
+        origin=request.origin,
+        started_by=request.started_by,
+        priority=request.priority,
+    )
+    surroundings = services.surroundings(invoker.capabilities)
+    result = await drive(start_instance(definition, instance, surroundings), invoker)
+    try:
+        await services.runtime.commit(_with_start_key(result.unit, request, instance))
+    except DuplicateStartError:
+        earlier = await _find_earlier(services, request)
+        if earlier is None:
+            raise
+        return earlier
+    return _after(result, instance)
+
+
+async def set_variables(
+    services: Services, instance_id: str, values: Mapping[str, object]
+) -> ProcessInstance:
+    """Set variables of a running instance, each on its own; return the instance afterwards.
+
+    Raises:
+        NotFoundError: The instance is not running.
+        VariableError: A value cannot be stored; nothing was changed.
+    """
+    changes = tuple(SetVariable(name, normalize(name, value)) for name, value in values.items())
+    return await _change_variables(services, instance_id, changes)
+
+
+async def unset_variables(
+    services: Services, instance_id: str, names: tuple[str, ...]
+) -> ProcessInstance:
+    """Remove variables of a running instance; names that do not exist are no error.
+
+    Raises:
+        NotFoundError: The instance is not running.
+    """
+    for name in names:
+        check_name(name)
+    return await _change_variables(
+        services, instance_id, tuple(UnsetVariable(name) for name in names)
+    )
+
+
+async def cancel(services: Services, instance_id: str, *, cancelled_by: str | None) -> None:
+    """Cancel a running instance with all its tasks.
+
+    Raises:
+        NotFoundError: No such instance.
+        ConflictError: It has ended already.
+    """
+    if not await services.runtime.cancel_instance(instance_id, cancelled_by=cancelled_by):
+        ended = await services.runtime.find_ended_instance(instance_id)
+        if ended is None:
+            raise _not_running(instance_id)
+        raise ConflictError(f"instance {instance_id} has ended already, it is {ended.status}")
+
+
+async def get_instance(services: Services, instance_id: str) -> ProcessInstance:
+    """Return a running or ended instance.
+
+    Raises:
+        NotFoundError: No such instance, or its history has expired.
+    """
+    running = await services.runtime.find_instance(instance_id)
+    if running is not None:
+        return running
+    ended = await services.runtime.find_ended_instance(instance_id)
+    if ended is None:
+        raise NotFoundError(
+            f"no instance has the id {instance_id}, or it ended so long ago that its record is gone"
+        )
+    return ended
+
+
+async def _change_variables(
+    services: Services, instance_id: str, changes: tuple[VariableChange, ...]
+) -> ProcessInstance:
+    instance = await services.runtime.find_instance(instance_id)
+    if instance is None:
+        raise _not_running(instance_id)
+    variables = dict(instance.variables)
+    for change in changes:
+        apply_change(variables, change)
+    check_total(variables)
+    if changes:
+        try:
+            await services.runtime.commit(UnitOfWork((), (ChangeVariables(instance_id, changes),)))
+        except ClaimLostError:
+            raise _not_running(instance_id) from None
+    return replace(instance, variables=variables)
+
+
+async def _definition(services: Services, key: str, version: int | None) -> ProcessDefinition:
+    definition = await services.definitions.find_by_key(key, version=version)
+    if definition is None:
+        wanted = f"key {key!r}" if version is None else f"key {key!r} and version {version}"
+        raise DefinitionNotFoundError(
+            f"no definition has the {wanted}; deploy it, or list what is deployed"
+        )
+    return definition
+
+
+async def _find_earlier(services: Services, request: StartRequest) -> ProcessInstance | None:
+    key = request.idempotency_key or ""
+    instance_id = await services.runtime.find_started(key, tenant_id=request.tenant_id)
+    return await get_instance(services, instance_id) if instance_id else None
+
+
+def _with_start_key(
+    unit: UnitOfWork, request: StartRequest, instance: ProcessInstance
+) -> UnitOfWork:
+    if request.idempotency_key is None:
+        return unit
+    reserve = ReserveStartKey(
+        request.idempotency_key, instance.id, request.tenant_id, instance.started_at
+    )
+    return UnitOfWork(unit.guards, (reserve, *unit.changes))
+
+
+def _after(result: SegmentResult, instance: ProcessInstance) -> ProcessInstance:
+    for change in result.unit.changes:
+        if isinstance(change, RecordEnded):
+            return change.instance
+    return replace(instance, variables=result.variables, status=InstanceStatus.ACTIVE)
+
+
+def _check(request: StartRequest) -> None:
+    if not request.key.strip():
+        raise OperationError("a start needs the key of a definition")
+    if not request.business_key.strip():
+        raise OperationError(
+            f"a start of {request.key!r} needs a business key: what the instance is about"
+        )
+    if not 0 <= request.priority <= 9:
+        raise OperationError(f"priority {request.priority} is not between 0 (last) and 9 (first)")
+
+
+def _not_running(instance_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"no running instance has the id {instance_id}; it has ended, or the id is wrong"
+    )

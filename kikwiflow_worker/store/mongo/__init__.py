@@ -1,0 +1,1 @@
+"""The MongoDB adapter of the ports in ``kikwiflow_worker.store.protocol``."""

@@ -1,0 +1,89 @@
+"""Telling joins that branches have arrived: single-document updates outside the transaction (protocol R9)."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kikwiflow_worker.model.runtime import TaskStatus
+from kikwiflow_worker.store.mongo.collections import Collections
+from kikwiflow_worker.store.mongo.driver import Document, settled
+from kikwiflow_worker.store.mongo.errors import translated
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A branch that is known, by the majority, to have ended; ``task_id`` is the row that records it."""
+
+    task_id: str
+    join_task_id: str
+    branch_id: str
+
+
+class Arrivals:
+    """Delivers arrivals to their joins and removes their records."""
+
+    def __init__(self, collections: Collections) -> None:
+        self._tasks = collections.tasks
+
+    async def deliver(self, arrivals: Sequence[Arrival]) -> int:
+        """Pull the branches from their joins; return how many joins this released.
+
+        Only for arrivals that the majority knows. Idempotent: a branch counts once, however often it is delivered.
+        """
+        branches: dict[str, list[str]] = defaultdict(list)
+        for arrival in arrivals:
+            branches[arrival.join_task_id].append(arrival.branch_id)
+        with translated("delivering branches to their join"):
+            released = 0
+            for join_task_id, arrived in branches.items():
+                released += await self._pull(join_task_id, arrived)
+            recorded = {
+                "_id": {"$in": [arrival.task_id for arrival in arrivals]},
+                "status": TaskStatus.ARRIVED.value,
+            }
+            await settled(self._tasks.delete_many(recorded))
+        return released
+
+    async def deliver_found(self, *, limit: int) -> int:
+        """Deliver arrivals whose own delivery was interrupted; return how many."""
+        due = {
+            "claimableAt": {"$type": "date"},
+            "status": TaskStatus.ARRIVED.value,
+            "$expr": {"$lte": ["$claimableAt", "$$NOW"]},
+        }
+        fields = {"joinTaskId": 1, "branchId": 1}
+        with translated("looking for undelivered branches"):
+            found = await self._tasks.find(due, fields).limit(limit).to_list(limit)
+        arrivals = [Arrival(row["_id"], row["joinTaskId"], row["branchId"]) for row in found]
+        if arrivals:
+            await self.deliver(arrivals)
+        return len(arrivals)
+
+    async def _pull(self, join_task_id: str, arrived: list[str]) -> int:
+        """Remove the branches and release the join in one write; return 1 if that released it."""
+        found = {
+            "_id": join_task_id,
+            "status": TaskStatus.AWAITING_BRANCHES.value,
+            "pendingBranchIds": {"$in": arrived},
+        }
+        result = await settled(
+            self._tasks.find_one_and_update(found, pull_pipeline(arrived), return_document=True)
+        )
+        return int(result is not None and result["status"] == TaskStatus.PENDING.value)
+
+
+def pull_pipeline(arrived: list[str]) -> list[Document]:
+    """Return the update that pulls ``arrived`` and makes the join due when none is left."""
+    left = {
+        "$filter": {"input": "$pendingBranchIds", "cond": {"$not": [{"$in": ["$$this", arrived]}]}}
+    }
+    is_last = {"$eq": ["$pendingBranchIds", []]}
+    return [
+        {"$set": {"pendingBranchIds": left}},
+        {
+            "$set": {
+                "status": {"$cond": [is_last, TaskStatus.PENDING.value, "$status"]},
+                "claimableAt": {"$cond": [is_last, "$$NOW", "$$REMOVE"]},
+            }
+        },
+    ]

@@ -1,0 +1,277 @@
+"""Maps our values to documents and back: the only place that knows stored field names of records.
+
+Fields without a value are left out, so that partial indexes and ``$exists`` mean what they say. Variable names, and the
+keys of dicts inside values, are escaped so that no name can become an operator or a path (``escape_key``).
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import unquote
+from uuid import UUID
+
+from bson.decimal128 import Decimal128, create_decimal128_context
+
+from kikwiflow_worker.model.runtime import (
+    Branch,
+    ExecutableTask,
+    ExternalTask,
+    Incident,
+    IncidentStatus,
+    IncidentType,
+    InstanceStatus,
+    ProcessInstance,
+    TaskStatus,
+    TaskType,
+)
+from kikwiflow_worker.model.variables import Value, Variables
+from kikwiflow_worker.store.mongo.driver import Document
+
+_ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
+
+
+def escape_key(key: str) -> str:
+    """Return ``key`` in a form that MongoDB takes as a plain field name; ``unescape_key`` gives it back."""
+    return key.translate(_ESCAPES) or "%"
+
+
+def unescape_key(key: str) -> str:
+    """Return the key that ``escape_key`` was given."""
+    return "" if key == "%" else unquote(key) if "%" in key else key
+
+
+def encode_value(value: Value) -> Any:
+    """Return the value as BSON can hold it."""
+    match value:
+        case Decimal():
+            return Decimal128(create_decimal128_context().create_decimal(value))
+        case list():
+            return [encode_value(item) for item in value]
+        case dict():
+            return {escape_key(key): encode_value(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def decode_value(stored: Any) -> Value:
+    """Return the value that ``encode_value`` was given."""
+    match stored:
+        case None | bool() | float() | datetime() | UUID():
+            return stored
+        case int():
+            return int(stored)
+        case str():
+            return stored
+        case bytes():
+            return bytes(stored)
+        case Decimal128():
+            return stored.to_decimal()
+        case list():
+            return [decode_value(item) for item in stored]
+        case Mapping():
+            return {unescape_key(key): decode_value(item) for key, item in stored.items()}
+        case _:
+            return str(stored)
+
+
+def encode_variables(variables: Variables) -> Document:
+    """Return the ``variables`` field of an instance."""
+    return {escape_key(name): encode_variable(name, value) for name, value in variables.items()}
+
+
+def encode_variable(name: str, value: Value) -> Document:
+    """Return one entry of the ``variables`` field."""
+    return {"name": name, "value": encode_value(value)}
+
+
+def decode_variables(stored: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the variables of an instance."""
+    return {unescape_key(key): decode_value(entry.get("value")) for key, entry in stored.items()}
+
+
+def encode_instance(instance: ProcessInstance) -> Document:
+    """Return the document of a running or ended instance."""
+    return _present(
+        {
+            "_id": instance.id,
+            "businessKey": instance.business_key,
+            "businessValue": encode_value(instance.business_value),
+            "status": instance.status.value,
+            "processDefinitionId": instance.definition_id,
+            "processDefinitionKey": instance.definition_key,
+            "processDefinitionVersion": instance.definition_version,
+            "tenantId": instance.tenant_id,
+            "startedAt": instance.started_at,
+            "endedAt": instance.ended_at,
+            "origin": instance.origin,
+            "startedBy": instance.started_by,
+            "priority": instance.priority,
+            "openPaths": instance.open_paths,
+            "variables": encode_variables(instance.variables),
+        }
+    )
+
+
+def decode_instance(document: Document) -> ProcessInstance:
+    """Return the instance of a document."""
+    business_value = document.get("businessValue")
+    return ProcessInstance(
+        id=document["_id"],
+        business_key=document["businessKey"],
+        business_value=business_value.to_decimal() if business_value is not None else None,
+        status=InstanceStatus(document["status"]),
+        definition_id=document["processDefinitionId"],
+        definition_key=document["processDefinitionKey"],
+        definition_version=document["processDefinitionVersion"],
+        tenant_id=document.get("tenantId"),
+        started_at=document["startedAt"],
+        ended_at=document.get("endedAt"),
+        origin=document.get("origin"),
+        started_by=document.get("startedBy"),
+        priority=document.get("priority", 5),
+        open_paths=document["openPaths"],
+        variables=decode_variables(document.get("variables", {})),
+    )
+
+
+def encode_task(task: ExecutableTask) -> Document:
+    """Return the document of an executable task."""
+    return _present(
+        {
+            "_id": task.id,
+            "type": task.type.value,
+            "status": task.status.value,
+            "taskDefinitionId": task.node_id,
+            "processInstanceId": task.instance_id,
+            "processDefinitionId": task.definition_id,
+            "createdAt": task.created_at,
+            "dueDate": task.due_at,
+            "claimableAt": task.claimable_at,
+            "workerId": task.worker_id,
+            "lockExpiresAt": task.lock_expires_at,
+            "epoch": task.epoch,
+            "attempts": task.attempts,
+            "retries": task.retries_left,
+            "crashCount": task.crash_count,
+            "error": task.error,
+            "handlerName": task.handler_name,
+            "priority": task.priority,
+            "tenantId": task.tenant_id,
+            "branchId": task.branch.id if task.branch else None,
+            "joinTaskId": task.branch.join_task_id if task.branch else None,
+            "pendingBranchIds": list(task.pending_branch_ids) or None,
+        }
+    )
+
+
+def decode_task(document: Document) -> ExecutableTask:
+    """Return the executable task of a document."""
+    return ExecutableTask(
+        id=document["_id"],
+        type=TaskType(document["type"]),
+        status=TaskStatus(document["status"]),
+        node_id=document["taskDefinitionId"],
+        instance_id=document["processInstanceId"],
+        definition_id=document["processDefinitionId"],
+        created_at=document["createdAt"],
+        due_at=document.get("dueDate"),
+        claimable_at=document.get("claimableAt"),
+        worker_id=document.get("workerId"),
+        lock_expires_at=document.get("lockExpiresAt"),
+        epoch=document.get("epoch", 0),
+        attempts=document.get("attempts", 0),
+        retries_left=document.get("retries", 0),
+        crash_count=document.get("crashCount", 0),
+        error=document.get("error"),
+        handler_name=document.get("handlerName"),
+        priority=document.get("priority", 5),
+        tenant_id=document.get("tenantId"),
+        branch=_branch(document),
+        pending_branch_ids=tuple(document.get("pendingBranchIds", ())),
+    )
+
+
+def encode_external_task(task: ExternalTask) -> Document:
+    """Return the document of an external task."""
+    return _present(
+        {
+            "_id": task.id,
+            "status": "CREATED",
+            "name": task.name,
+            "description": task.description,
+            "taskDefinitionId": task.node_id,
+            "processInstanceId": task.instance_id,
+            "processDefinitionId": task.definition_id,
+            "createdAt": task.created_at,
+            "assignee": task.assignee,
+            "tenantId": task.tenant_id,
+            "branchId": task.branch.id if task.branch else None,
+            "joinTaskId": task.branch.join_task_id if task.branch else None,
+        }
+    )
+
+
+def decode_external_task(document: Document) -> ExternalTask:
+    """Return the external task of a document."""
+    return ExternalTask(
+        id=document["_id"],
+        name=document.get("name"),
+        description=document.get("description"),
+        node_id=document["taskDefinitionId"],
+        instance_id=document["processInstanceId"],
+        definition_id=document["processDefinitionId"],
+        created_at=document["createdAt"],
+        assignee=document.get("assignee"),
+        tenant_id=document.get("tenantId"),
+        branch=_branch(document),
+    )
+
+
+def encode_incident(incident: Incident) -> Document:
+    """Return the document of an incident."""
+    return _present(
+        {
+            "_id": incident.id,
+            "type": incident.type.value,
+            "status": incident.status.value,
+            "message": incident.message,
+            "stackTrace": incident.stack_trace,
+            "processInstanceId": incident.instance_id,
+            "processDefinitionId": incident.definition_id,
+            "executionId": incident.task_id,
+            "taskDefinitionId": incident.node_id,
+            "createdAt": incident.created_at,
+            "tenantId": incident.tenant_id,
+            "resolvedAt": incident.resolved_at,
+            "resolvedBy": incident.resolved_by,
+        }
+    )
+
+
+def decode_incident(document: Document) -> Incident:
+    """Return the incident of a document."""
+    return Incident(
+        id=document["_id"],
+        type=IncidentType(document["type"]),
+        status=IncidentStatus(document["status"]),
+        message=document["message"],
+        stack_trace=document.get("stackTrace", ""),
+        instance_id=document["processInstanceId"],
+        definition_id=document["processDefinitionId"],
+        task_id=document["executionId"],
+        node_id=document["taskDefinitionId"],
+        created_at=document["createdAt"],
+        tenant_id=document.get("tenantId"),
+        resolved_at=document.get("resolvedAt"),
+        resolved_by=document.get("resolvedBy"),
+    )
+
+
+def _branch(document: Document) -> Branch | None:
+    branch_id = document.get("branchId")
+    return Branch(branch_id, document["joinTaskId"]) if branch_id else None
+
+
+def _present(document: Document) -> Document:
+    return {field: value for field, value in document.items() if value is not None}

@@ -1,0 +1,145 @@
+"""The collections, their indexes, and the schema version."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo import ASCENDING, DESCENDING
+from pymongo.errors import OperationFailure
+
+from kikwiflow_worker.errors import SchemaMismatchError
+from kikwiflow_worker.store.mongo.driver import Collection, Database, settled
+from kikwiflow_worker.store.mongo.errors import translated
+
+SCHEMA_VERSION = 1
+"""Of the stored documents; a worker refuses a database with a newer one."""
+
+WORKER_RECORD_SECONDS = 24 * 3600
+
+_INDEX_OPTIONS_CONFLICT = {85, 86}
+
+
+@dataclass(frozen=True, slots=True)
+class Collections:
+    """All collections of one database; names as in Kikwiflow where the meaning is the same."""
+
+    definitions: Collection
+    instances: Collection
+    tasks: Collection
+    external_tasks: Collection
+    incidents: Collection
+    history: Collection
+    completed_external_tasks: Collection
+    start_keys: Collection
+    workers: Collection
+    meta: Collection
+
+    @classmethod
+    def of(cls, database: Database) -> "Collections":
+        """Return the collections of ``database``."""
+        return cls(
+            definitions=database["process_definitions"],
+            instances=database["process_instances"],
+            tasks=database["executable_tasks"],
+            external_tasks=database["external_tasks"],
+            incidents=database["incidents"],
+            history=database["process_history"],
+            completed_external_tasks=database["completed_external_tasks"],
+            start_keys=database["start_keys"],
+            workers=database["workers"],
+            meta=database["meta"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One index: the collection's field name in ``Collections``, its keys and its options."""
+
+    collection: str
+    name: str
+    keys: tuple[tuple[str, int], ...]
+    options: dict[str, Any]
+
+
+def _index(collection: str, name: str, *keys: str, **options: Any) -> Index:
+    pairs = tuple(
+        (key.lstrip("-"), DESCENDING if key.startswith("-") else ASCENDING) for key in keys
+    )
+    return Index(collection, name, pairs, options)
+
+
+_EXISTS = {"$exists": True}
+
+INDEXES: tuple[Index, ...] = (
+    _index("definitions", "key_version", "key", "-version", unique=True),
+    # One range per handler that a worker has, merged in order: rows that nobody here can run are never examined.
+    _index(
+        "tasks",
+        "claim",
+        "handlerName",
+        "claimableAt",
+        partialFilterExpression={"claimableAt": {"$type": "date"}},
+    ),
+    _index(
+        "tasks", "due", "claimableAt", partialFilterExpression={"claimableAt": {"$type": "date"}}
+    ),
+    _index("tasks", "instance", "processInstanceId"),
+    _index("tasks", "join", "joinTaskId", partialFilterExpression={"joinTaskId": _EXISTS}),
+    _index("tasks", "worker", "workerId", partialFilterExpression={"workerId": _EXISTS}),
+    _index("tasks", "status_created", "status", "createdAt", "_id"),
+    _index("tasks", "created", "createdAt", "_id"),
+    _index("external_tasks", "instance", "processInstanceId"),
+    _index("external_tasks", "assignee_created", "assignee", "createdAt", "_id"),
+    _index("external_tasks", "created", "createdAt", "_id"),
+    _index("instances", "started", "-startedAt", "_id"),
+    _index("instances", "key_started", "processDefinitionKey", "-startedAt", "_id"),
+    _index("instances", "business_key", "businessKey", "-startedAt", "_id"),
+    _index("history", "started", "-startedAt", "_id"),
+    _index("history", "key_started", "processDefinitionKey", "-startedAt", "_id"),
+    _index("history", "business_key", "businessKey", "-startedAt", "_id"),
+    _index("incidents", "instance", "processInstanceId"),
+    _index("incidents", "status_created", "status", "-createdAt", "_id"),
+    _index("incidents", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("history", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("completed_external_tasks", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("start_keys", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("workers", "seen", "seenAt", expireAfterSeconds=WORKER_RECORD_SECONDS),
+)
+
+
+async def ensure_schema(collections: Collections) -> None:
+    """Create collections and indexes that are missing, and note the schema version. Safe to run on every start.
+
+    Raises:
+        SchemaMismatchError: A newer release wrote this database, or an index of ours exists with other options.
+    """
+    with translated("preparing the database"):
+        meta = await settled(collections.meta.find_one({"_id": "schema"}))
+        found = meta["version"] if meta else SCHEMA_VERSION
+        if found > SCHEMA_VERSION:
+            raise SchemaMismatchError(
+                f"the database has schema version {found}, this release knows up to {SCHEMA_VERSION}; "
+                "run a newer kikwiflow-worker"
+            )
+        await _ensure_indexes(collections)
+        if meta is None:
+            await settled(
+                collections.meta.update_one(
+                    {"_id": "schema"}, {"$setOnInsert": {"version": SCHEMA_VERSION}}, upsert=True
+                )
+            )
+
+
+async def _ensure_indexes(collections: Collections) -> None:
+    for index in INDEXES:
+        collection = getattr(collections, index.collection)
+        try:
+            await settled(
+                collection.create_index(list(index.keys), name=index.name, **index.options)
+            )
+        except OperationFailure as error:
+            if error.code in _INDEX_OPTIONS_CONFLICT:
+                raise SchemaMismatchError(
+                    f"index {index.name!r} of {collection.name} exists with other options; "
+                    "drop it, the next start creates it as needed"
+                ) from error
+            raise

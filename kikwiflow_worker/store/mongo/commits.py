@@ -1,0 +1,98 @@
+"""Commits units of work: one transaction each, then the delivery of branches that arrived."""
+
+from datetime import datetime
+
+from kikwiflow_worker.errors import StoreUnavailableError
+from kikwiflow_worker.model.runtime import ExecutableTask, ProcessInstance, TaskStatus
+from kikwiflow_worker.model.unit_of_work import (
+    ArriveTask,
+    Committed,
+    InsertTask,
+    UnitOfWork,
+    guarded_task_id,
+)
+from kikwiflow_worker.store.mongo.arrivals import Arrival, Arrivals
+from kikwiflow_worker.store.mongo.collections import Collections
+from kikwiflow_worker.store.mongo.driver import Session
+from kikwiflow_worker.store.mongo.server_time import ServerTime
+from kikwiflow_worker.store.mongo.transactions import Transactions
+from kikwiflow_worker.store.mongo.writes import Writes
+
+
+class Commits:
+    """Writes a unit in one transaction (design 7)."""
+
+    def __init__(
+        self,
+        collections: Collections,
+        writes: Writes,
+        arrivals: Arrivals,
+        transactions: Transactions,
+        server_time: ServerTime,
+    ) -> None:
+        self._collections = collections
+        self._writes = writes
+        self._arrivals = arrivals
+        self._transactions = transactions
+        self._time = server_time
+
+    async def commit(self, unit: UnitOfWork) -> Committed:
+        """Commit ``unit``; see ``RuntimeStore.commit``."""
+
+        async def write(session: Session) -> ProcessInstance | None:
+            now = self._time.now()
+            for guard in unit.guards:
+                await self._writes.guard(guard, now=now, session=session)
+            await self._writes.insert(unit.changes, session=session)
+            ended = None
+            for change in unit.changes:
+                ended = await self._writes.change(change, session=session) or ended
+            return ended
+
+        ended = await self._transactions.run(f"committing {unit_name(unit)}", write)
+        return await self.follow_up(unit, ended)
+
+    async def follow_up(self, unit: UnitOfWork, ended: ProcessInstance | None) -> Committed:
+        """Deliver the branches that arrived with ``unit``, and say what its commit came to."""
+        claimable = sum(1 for change in unit.changes if _is_claimable(change, self._time.now()))
+        arrivals = _arrivals_of(unit) if ended is None else []
+        if arrivals:
+            try:
+                claimable += await self._arrivals.deliver(arrivals)
+            except StoreUnavailableError:
+                # The unit is committed; whoever finds the arrival delivers it.
+                return Committed(ended=ended, claimable=claimable)
+        return Committed(ended=ended, claimable=claimable)
+
+
+def _arrivals_of(unit: UnitOfWork) -> list[Arrival]:
+    """Return the arrivals that the unit records: its own task turned into one, or one inserted."""
+    arrivals = [
+        Arrival(guard.claim.task_id, guard.branch.join_task_id, guard.branch.id)
+        for guard in unit.guards
+        if isinstance(guard, ArriveTask)
+    ]
+    inserted = [change.task for change in unit.changes if isinstance(change, InsertTask)]
+    return arrivals + [
+        Arrival(task.id, task.branch.join_task_id, task.branch.id)
+        for task in inserted
+        if task.status is TaskStatus.ARRIVED and task.branch
+    ]
+
+
+def unit_name(unit: UnitOfWork) -> str:
+    """Return words that name the unit in messages."""
+    if not unit.guards:
+        return "a change without a task"
+    return f"the outcome of task {guarded_task_id(unit.guards[0])}"
+
+
+def _is_claimable(change: object, now: datetime) -> bool:
+    if not isinstance(change, InsertTask):
+        return False
+    task: ExecutableTask = change.task
+    return (
+        task.status is TaskStatus.PENDING
+        and task.claimable_at is not None
+        and task.claimable_at <= now
+    )

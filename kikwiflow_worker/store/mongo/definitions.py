@@ -1,0 +1,92 @@
+"""Deployed definitions: the source as text, without loss, one document per version."""
+
+from uuid import NAMESPACE_OID, uuid5
+
+from pymongo import DESCENDING
+from pymongo.errors import DuplicateKeyError
+
+from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition, parse_definition
+from kikwiflow_worker.store.mongo.collections import Collections
+from kikwiflow_worker.store.mongo.driver import Document, settled
+from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.server_time import ServerTime
+from kikwiflow_worker.store.protocol import Deployment
+
+MAX_KEPT = 500
+"""Versions kept in memory by one process."""
+
+
+class Definitions:
+    """The definitions of one database."""
+
+    def __init__(self, collections: Collections, server_time: ServerTime) -> None:
+        self._definitions = collections.definitions
+        self._time = server_time
+        self._known: dict[str, ProcessDefinition] = {}
+
+    async def put(self, file: DefinitionFile, *, activate: bool) -> Deployment:
+        """Store a new version unless it is there; see ``DefinitionStore.put``."""
+        with translated(f"deploying definition {file.key!r}"):
+            while True:
+                latest = await self._find_one({"key": file.key})
+                if latest and latest["checksum"] == file.checksum:
+                    return Deployment(_decode(latest), created=False, is_latest=True)
+                if latest and not activate:
+                    same = await self._find_one({"key": file.key, "checksum": file.checksum})
+                    if same:
+                        return Deployment(_decode(same), created=False, is_latest=False)
+                version = latest["version"] + 1 if latest else 1
+                document = self._encode(file, version)
+                try:
+                    await settled(self._definitions.insert_one(document))
+                except DuplicateKeyError:
+                    continue  # another deploy took this version: look again, it may be the same content
+                return Deployment(_decode(document), created=True, is_latest=True)
+
+    async def find(self, definition_id: str) -> ProcessDefinition | None:
+        """Return one version by its id; kept in memory, since a version never changes."""
+        if definition_id not in self._known:
+            with translated(f"loading definition {definition_id}"):
+                document = await self._find_one({"_id": definition_id})
+            if document is None:
+                return None
+            if len(self._known) >= MAX_KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[definition_id] = _decode(document)
+        return self._known[definition_id]
+
+    async def find_by_key(
+        self, key: str, *, version: int | None = None
+    ) -> ProcessDefinition | None:
+        """Return the given version, or the latest."""
+        found: Document = {"key": key} if version is None else {"key": key, "version": version}
+        with translated(f"looking up definition {key!r}"):
+            row = await settled(
+                self._definitions.find_one(found, {"_id": 1}, sort=[("version", DESCENDING)])
+            )
+        return await self.find(row["_id"]) if row else None
+
+    async def _find_one(self, found: Document) -> Document | None:
+        document: Document | None = await settled(
+            self._definitions.find_one(found, sort=[("version", DESCENDING)])
+        )
+        return document
+
+    def _encode(self, file: DefinitionFile, version: int) -> Document:
+        return {
+            "_id": str(uuid5(NAMESPACE_OID, f"{file.key}\n{version}\n{file.checksum}")),
+            "key": file.key,
+            "version": version,
+            "checksum": file.checksum,
+            "name": file.name,
+            "description": file.description,
+            "deployedAt": self._time.now(),
+            "source": file.source,
+        }
+
+
+def _decode(document: Document) -> ProcessDefinition:
+    file = parse_definition(
+        document["source"], name=f"{document['key']} version {document['version']}"
+    ).file
+    return file.deployed(definition_id=document["_id"], version=document["version"])

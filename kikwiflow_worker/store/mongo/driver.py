@@ -1,0 +1,48 @@
+"""The seam between the drivers: PyMongo's asynchronous client, Motor's, and mongomock's.
+
+They share their names but not which methods are coroutines. ``settled`` evens that out; everything else is written once.
+"""
+
+import inspect
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Any, TypeAlias
+
+from bson.binary import UuidRepresentation
+from bson.codec_options import CodecOptions
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+Document: TypeAlias = dict[str, Any]
+Client: TypeAlias = Any
+Database: TypeAlias = Any
+Collection: TypeAlias = Any
+Session: TypeAlias = Any
+
+CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
+    tz_aware=True, tzinfo=UTC, uuid_representation=UuidRepresentation.STANDARD
+)
+MAJORITY = WriteConcern("majority")
+MAJORITY_READ = ReadConcern("majority")
+SNAPSHOT_READ = ReadConcern("snapshot")
+
+CLIENT_OPTIONS: Mapping[str, Any] = {
+    "appname": "kikwiflow-worker",
+    "connectTimeoutMS": 5_000,
+    "serverSelectionTimeoutMS": 5_000,
+    "timeoutMS": 10_000,
+    "retryWrites": True,
+}
+"""What a client that we open starts with; the URI may say otherwise."""
+
+
+async def settled(value: Any) -> Any:
+    """Return ``value``, awaited if the driver at hand made it a coroutine or future."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def open_database(client: Client, name: str) -> Database:
+    """Return the database with our concerns: majority writes and reads on the primary."""
+    return client.get_database(
+        name, codec_options=CODEC_OPTIONS, write_concern=MAJORITY, read_concern=MAJORITY_READ
+    )

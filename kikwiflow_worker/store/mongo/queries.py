@@ -1,0 +1,326 @@
+"""Views for people: keyset pages, capped counts, a time limit on every query."""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from kikwiflow_worker.errors import OperationError
+from kikwiflow_worker.model.runtime import (
+    ExecutableTask,
+    ExternalTask,
+    Incident,
+    InstanceStatus,
+    ProcessInstance,
+    TaskStatus,
+)
+from kikwiflow_worker.store.mongo.codec import (
+    decode_external_task,
+    decode_incident,
+    decode_instance,
+    decode_task,
+)
+from kikwiflow_worker.store.mongo.collections import Collections
+from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
+from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.server_time import ServerTime
+from kikwiflow_worker.store.protocol import (
+    CompletedExternalTask,
+    DefinitionSummary,
+    ExternalTaskQuery,
+    IncidentQuery,
+    InstanceQuery,
+    Page,
+    QueueMeasures,
+    TaskQuery,
+    WaitingHandler,
+    WorkerRecord,
+)
+
+T = TypeVar("T")
+
+MAX_PAGE = 500
+DUE_CAP = 10_000
+"""Where counts of due work stop."""
+
+_MAX_TIME_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The order of a list: a date field, and the id where dates are equal."""
+
+    field: str
+    newest_first: bool
+
+    @property
+    def sort(self) -> list[tuple[str, int]]:
+        return [(self.field, -1 if self.newest_first else 1), ("_id", 1)]
+
+    def after(self, cursor: str) -> Document:
+        """Return the filter for what comes after ``cursor``."""
+        at, last_id = _decode_cursor(cursor)
+        beyond = "$lt" if self.newest_first else "$gt"
+        return {"$or": [{self.field: {beyond: at}}, {self.field: at, "_id": {"$gt": last_id}}]}
+
+
+_STARTED = _Order("startedAt", newest_first=True)
+_CREATED = _Order("createdAt", newest_first=False)
+_NEWEST = _Order("createdAt", newest_first=True)
+
+
+class Queries:
+    """The read port of one database."""
+
+    def __init__(self, collections: Collections, server_time: ServerTime) -> None:
+        self._collections = collections
+        self._time = server_time
+
+    async def list_definitions(self, *, key: str | None = None) -> tuple[DefinitionSummary, ...]:
+        """Return the latest version of every key, or all versions of one."""
+        found = {"key": key} if key else {}
+        with translated("listing definitions"):
+            cursor = self._collections.definitions.find(
+                found, {"source": 0}, max_time_ms=_MAX_TIME_MS
+            )
+            rows = await cursor.sort([("key", 1), ("version", -1)]).to_list(None)
+        summaries = [
+            DefinitionSummary(
+                id=row["_id"],
+                key=row["key"],
+                version=row["version"],
+                name=row.get("name"),
+                deployed_at=row["deployedAt"],
+            )
+            for row in rows
+        ]
+        if key:
+            return tuple(summaries)
+        latest: dict[str, DefinitionSummary] = {}
+        for summary in summaries:
+            latest.setdefault(summary.key, summary)
+        return tuple(latest.values())
+
+    async def list_instances(
+        self, query: InstanceQuery, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ProcessInstance]:
+        """Return instances, newest first."""
+        found = _given(
+            processDefinitionKey=query.definition_key,
+            businessKey=query.business_key,
+            tenantId=query.tenant_id,
+            status=query.status,
+        )
+        collection = self._collections.history if query.ended else self._collections.instances
+        return await self._page(collection, found, _STARTED, decode_instance, limit, cursor)
+
+    async def list_tasks(
+        self, query: TaskQuery, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ExecutableTask]:
+        """Return executable tasks, oldest first."""
+        found = _given(
+            processInstanceId=query.instance_id,
+            status=query.status.value if query.status else None,
+            taskDefinitionId=query.node_id,
+            handlerName=query.handler_name,
+        )
+        if query.retrying:
+            found |= {"status": TaskStatus.PENDING.value, "attempts": {"$gt": 0}}
+        return await self._page(
+            self._collections.tasks, found, _CREATED, decode_task, limit, cursor
+        )
+
+    async def list_external_tasks(
+        self, query: ExternalTaskQuery, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ExternalTask]:
+        """Return open external tasks, oldest first."""
+        found = _given(
+            processInstanceId=query.instance_id,
+            taskDefinitionId=query.node_id,
+            assignee=query.assignee,
+            tenantId=query.tenant_id,
+        )
+        if query.unassigned:
+            found["assignee"] = {"$exists": False}
+        return await self._page(
+            self._collections.external_tasks, found, _CREATED, decode_external_task, limit, cursor
+        )
+
+    async def list_incidents(
+        self, query: IncidentQuery, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[Incident]:
+        """Return incidents, newest first."""
+        status = query.status.value if query.status else None
+        found = _given(processInstanceId=query.instance_id, status=status)
+        return await self._page(
+            self._collections.incidents, found, _NEWEST, decode_incident, limit, cursor
+        )
+
+    async def find_incident(self, incident_id: str) -> Incident | None:
+        """Return one incident."""
+        return await self._one(self._collections.incidents, incident_id, decode_incident)
+
+    async def find_task(self, task_id: str) -> ExecutableTask | None:
+        """Return one executable task."""
+        return await self._one(self._collections.tasks, task_id, decode_task)
+
+    async def find_completed_external_task(self, task_id: str) -> CompletedExternalTask | None:
+        """Return the record of a completion."""
+        return await self._one(
+            self._collections.completed_external_tasks, task_id, _decode_completion
+        )
+
+    async def count_by_status(self, *, definition_key: str | None = None) -> dict[str, int]:
+        """Return how many instances there are by status."""
+        found = _given(processDefinitionKey=definition_key)
+        counts: dict[str, int] = {}
+        with translated("counting instances"):
+            for collection, statuses in (
+                (self._collections.instances, ("ACTIVE", "SUSPENDED", "CANCELLING")),
+                (self._collections.history, ("COMPLETED", "CANCELLED")),
+            ):
+                for status in statuses:
+                    counts[InstanceStatus(status).value] = await settled(
+                        collection.count_documents(
+                            {**found, "status": status}, maxTimeMS=_MAX_TIME_MS
+                        )
+                    )
+        return counts
+
+    async def list_waiting_handlers(self) -> tuple[WaitingHandler, ...]:
+        """Return what due tasks need, by handler, from the first ``DUE_CAP`` due tasks."""
+        due = self._due() | {"status": TaskStatus.PENDING.value, "handlerName": {"$type": "string"}}
+        fields = {"handlerName": 1, "claimableAt": 1}
+        with translated("looking for waiting tasks"):
+            cursor = self._collections.tasks.find(due, fields, max_time_ms=_MAX_TIME_MS)
+            rows = await cursor.limit(DUE_CAP).to_list(DUE_CAP)
+        waiting: dict[str, list[datetime]] = {}
+        for row in rows:
+            waiting.setdefault(row["handlerName"], []).append(row["claimableAt"])
+        return tuple(
+            WaitingHandler(name, len(times), min(times)) for name, times in sorted(waiting.items())
+        )
+
+    async def list_workers(self) -> tuple[WorkerRecord, ...]:
+        """Return the workers that were seen lately, the latest first."""
+        with translated("listing workers"):
+            cursor = self._collections.workers.find({}, max_time_ms=_MAX_TIME_MS)
+            rows = await cursor.sort([("seenAt", -1)]).limit(MAX_PAGE).to_list(MAX_PAGE)
+        return tuple(_decode_worker(row) for row in rows)
+
+    async def record_worker(self, record: WorkerRecord) -> None:
+        """Note that a worker is alive."""
+        document = {
+            "instanceName": record.instance_name,
+            "host": record.host,
+            "pid": record.pid,
+            "version": record.version,
+            "startedAt": record.started_at,
+            "seenAt": self._time.now(),
+            "state": record.state,
+            "slots": record.slots,
+            "running": record.running,
+            "handlers": list(record.handlers),
+        }
+        with translated("recording this worker"):
+            await settled(
+                self._collections.workers.update_one(
+                    {"_id": record.id}, {"$set": document}, upsert=True
+                )
+            )
+
+    async def measure_queue(self) -> QueueMeasures:
+        """Return figures for metrics; each count stops at a cap."""
+        open_incidents = {"status": "OPEN"}
+        due = self._due() | {"status": {"$in": [TaskStatus.PENDING.value, TaskStatus.LOCKED.value]}}
+        with translated("measuring the queue"):
+            first = await settled(self._collections.tasks.find_one(due, sort=[("claimableAt", 1)]))
+            count = await settled(
+                self._collections.tasks.count_documents(due, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS)
+            )
+            incidents = await settled(
+                self._collections.incidents.count_documents(
+                    open_incidents, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS
+                )
+            )
+        waited = self._time.now() - first["claimableAt"] if first else timedelta(0)
+        return QueueMeasures(
+            due=count, oldest_due_s=max(0.0, waited.total_seconds()), open_incidents=incidents
+        )
+
+    def _due(self) -> Document:
+        return {"claimableAt": {"$lte": self._time.now()}}
+
+    async def _one(
+        self, collection: Collection, found_id: str, decode: Callable[[Document], T]
+    ) -> T | None:
+        with translated(f"reading {found_id}"):
+            document = await settled(collection.find_one({"_id": found_id}))
+        return decode(document) if document else None
+
+    async def _page(
+        self,
+        collection: Collection,
+        found: Document,
+        order: _Order,
+        decode: Callable[[Document], T],
+        limit: int,
+        cursor: str | None,
+    ) -> Page[T]:
+        limit = max(1, min(limit, MAX_PAGE))
+        wanted = {"$and": [found, order.after(cursor)]} if cursor else found
+        with translated(f"listing {collection.name}"):
+            rows = collection.find(wanted, max_time_ms=_MAX_TIME_MS).sort(order.sort)
+            documents = await rows.limit(limit + 1).to_list(limit + 1)
+        more = len(documents) > limit
+        shown = documents[:limit]
+        next_cursor = _encode_cursor(shown[-1][order.field], shown[-1]["_id"]) if more else None
+        return Page(tuple(decode(document) for document in shown), next_cursor)
+
+
+def _given(**fields: Any) -> Document:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _encode_cursor(at: datetime, last_id: str) -> str:
+    text = json.dumps([at.isoformat(), last_id])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _decode_cursor(cursor: str) -> tuple[datetime, str]:
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        at, last_id = json.loads(text)
+        return datetime.fromisoformat(at).astimezone(UTC), str(last_id)
+    except (ValueError, TypeError) as error:
+        raise OperationError(
+            "the cursor is not one that a page gave; start again without it"
+        ) from error
+
+
+def _decode_completion(row: Document) -> CompletedExternalTask:
+    return CompletedExternalTask(
+        task_id=row["_id"],
+        instance_id=row["processInstanceId"],
+        node_id=row["taskDefinitionId"],
+        completed_at=row["completedAt"],
+        completed_by=row.get("completedBy"),
+    )
+
+
+def _decode_worker(row: Document) -> WorkerRecord:
+    return WorkerRecord(
+        id=row["_id"],
+        instance_name=row["instanceName"],
+        host=row["host"],
+        pid=row["pid"],
+        version=row["version"],
+        started_at=row["startedAt"],
+        seen_at=row["seenAt"],
+        state=row["state"],
+        slots=row["slots"],
+        running=row["running"],
+        handlers=tuple(row["handlers"]),
+    )

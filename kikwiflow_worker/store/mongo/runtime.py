@@ -1,0 +1,158 @@
+"""The runtime port: loading, committing, cancelling, and what people do to single records."""
+
+from datetime import datetime
+
+from kikwiflow_worker.model.runtime import (
+    Claim,
+    ExternalTask,
+    IncidentStatus,
+    ProcessInstance,
+    TaskStatus,
+)
+from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
+from kikwiflow_worker.store.mongo.cancellation import Cancellation
+from kikwiflow_worker.store.mongo.codec import decode_external_task, decode_instance
+from kikwiflow_worker.store.mongo.collections import Collections
+from kikwiflow_worker.store.mongo.commits import Commits
+from kikwiflow_worker.store.mongo.driver import Document, Session, settled
+from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.server_time import ServerTime
+from kikwiflow_worker.store.mongo.transactions import Transactions
+from kikwiflow_worker.store.mongo.writes import held, start_key_id
+
+
+class Runtime:
+    """The runtime port of one database; contracts are those of ``RuntimeStore``."""
+
+    def __init__(
+        self,
+        collections: Collections,
+        commits: Commits,
+        cancellation: Cancellation,
+        transactions: Transactions,
+        server_time: ServerTime,
+    ) -> None:
+        self._collections = collections
+        self._commits = commits
+        self._cancellation = cancellation
+        self._transactions = transactions
+        self._time = server_time
+
+    def now(self) -> datetime:
+        """Return the database's time as known here."""
+        return self._time.now()
+
+    async def find_instance(self, instance_id: str) -> ProcessInstance | None:
+        """Return a running instance."""
+        with translated(f"loading instance {instance_id}"):
+            document = await settled(self._collections.instances.find_one({"_id": instance_id}))
+        return decode_instance(document) if document else None
+
+    async def find_ended_instance(self, instance_id: str) -> ProcessInstance | None:
+        """Return an instance from the history."""
+        with translated(f"loading ended instance {instance_id}"):
+            document = await settled(self._collections.history.find_one({"_id": instance_id}))
+        return decode_instance(document) if document else None
+
+    async def find_started(self, key: str, *, tenant_id: str | None) -> str | None:
+        """Return the id of the instance that a start key was used for."""
+        with translated("looking up a start key"):
+            found = {"_id": start_key_id(key, tenant_id)}
+            record = await settled(self._collections.start_keys.find_one(found))
+        return record["processInstanceId"] if record else None
+
+    async def find_external_task(self, task_id: str) -> ExternalTask | None:
+        """Return an open external task."""
+        with translated(f"loading external task {task_id}"):
+            document = await settled(self._collections.external_tasks.find_one({"_id": task_id}))
+        return decode_external_task(document) if document else None
+
+    async def commit(self, unit: UnitOfWork) -> Committed:
+        """Write the whole unit or nothing."""
+        return await self._commits.commit(unit)
+
+    async def discard_task(self, claim: Claim) -> bool:
+        """Remove a claimed task whose instance has ended."""
+
+        async def discard(session: Session) -> bool:
+            tasks = self._collections.tasks
+            row = await settled(tasks.find_one_and_delete(held(claim), session=session))
+            if row is None:
+                return True
+            found = {"_id": row["processInstanceId"]}
+            instance = await settled(self._collections.instances.find_one(found, session=session))
+            if instance is not None:
+                await settled(tasks.insert_one(row, session=session))
+            return instance is None
+
+        return await self._transactions.run(f"discarding task {claim.task_id}", discard)
+
+    async def cancel_instance(self, instance_id: str, *, cancelled_by: str | None) -> bool:
+        """Mark the instance, then sweep it."""
+        return await self._cancellation.cancel(instance_id, cancelled_by=cancelled_by)
+
+    async def sweep_cancelled(self, instance_id: str) -> bool:
+        """Carry out a marked cancellation."""
+        return await self._cancellation.sweep(instance_id)
+
+    async def retry_incident(
+        self, incident_id: str, *, retries: int, resolved_by: str | None
+    ) -> bool:
+        """Give the incident's task new attempts and resolve the incident."""
+
+        async def retry(session: Session) -> bool:
+            now = self._time.now()
+            resolved = {
+                "status": IncidentStatus.RESOLVED.value,
+                "resolvedAt": now,
+                "resolvedBy": resolved_by,
+            }
+            incident = await settled(
+                self._collections.incidents.find_one_and_update(
+                    {"_id": incident_id, "status": IncidentStatus.OPEN.value},
+                    {"$set": resolved},
+                    session=session,
+                )
+            )
+            if incident is None:
+                return False
+            task = {"_id": incident["executionId"], "status": TaskStatus.ERROR.value}
+            await settled(
+                self._collections.tasks.update_one(
+                    task, _fresh_attempts(retries, now), session=session
+                )
+            )
+            return True
+
+        return await self._transactions.run(f"retrying incident {incident_id}", retry)
+
+    async def assign_external_task(
+        self, task_id: str, *, assignee: str | None, expected: str | None
+    ) -> bool:
+        """Change the assignee if it is ``expected`` now."""
+        current = {"$exists": False} if expected is None else expected
+        change: Document = (
+            {"$unset": {"assignee": ""}} if assignee is None else {"$set": {"assignee": assignee}}
+        )
+        with translated(f"assigning external task {task_id}"):
+            result = await settled(
+                self._collections.external_tasks.update_one(
+                    {"_id": task_id, "assignee": current}, change
+                )
+            )
+        return bool(result.matched_count == 1)
+
+
+def _fresh_attempts(retries: int, now: datetime) -> Document:
+    return {
+        "$set": {
+            "status": TaskStatus.PENDING.value,
+            "dueDate": now,
+            "claimableAt": now,
+            "attempts": 0,
+            "retries": retries,
+            "crashCount": 0,
+        },
+        "$unset": {"error": ""},
+        "$inc": {"epoch": 1},
+    }

@@ -1,0 +1,92 @@
+"""Writing without transactions, for a standalone server and for the in-memory test harness.
+
+The order is such that a crash can repeat a step but not lose one: successors first, kept from being claimed for a while,
+then variables and ends, then the task's own row, then the successors are made claimable (protocol, answer 27).
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from kikwiflow_worker.errors import ClaimLostError
+from kikwiflow_worker.model.runtime import ExecutableTask, TaskStatus
+from kikwiflow_worker.model.unit_of_work import (
+    Committed,
+    CompleteExternalTask,
+    InsertTask,
+    UnitOfWork,
+    guarded_task_id,
+)
+from kikwiflow_worker.store.mongo.codec import encode_task
+from kikwiflow_worker.store.mongo.commits import Commits, unit_name
+from kikwiflow_worker.store.mongo.driver import Session, settled
+from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.transactions import Transactions
+from kikwiflow_worker.store.mongo.writes import ARRIVAL_GRACE, held
+
+T = TypeVar("T")
+
+
+class StandaloneTransactions(Transactions):
+    """Runs the work once, without a session."""
+
+    async def run(self, doing: str, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Run ``work`` without a transaction."""
+        with translated(doing):
+            return await work(None)
+
+
+class StandaloneCommits(Commits):
+    """Commits in an order that loses nothing, since it cannot be all or nothing."""
+
+    async def commit(self, unit: UnitOfWork) -> Committed:
+        """Write ``unit`` step by step.
+
+        Raises:
+            ClaimLostError: A guard matched nothing when it was looked at first; nothing was written.
+        """
+        now = self._time.now()
+        rows = [change.task for change in unit.changes if isinstance(change, InsertTask)]
+        others = [change for change in unit.changes if not isinstance(change, InsertTask)]
+        with translated(f"committing {unit_name(unit)}"):
+            await self._look(unit)
+            for row in rows:
+                await self._insert_held_back(row, now)
+            await self._writes.insert(others)
+            ended = None
+            for change in others:
+                ended = await self._writes.change(change) or ended
+            if ended is None:
+                for guard in unit.guards:
+                    await self._writes.guard(guard, now=now)
+            for row in rows:
+                await self._make_claimable(row)
+        return await self.follow_up(unit, ended)
+
+    async def _look(self, unit: UnitOfWork) -> None:
+        for guard in unit.guards:
+            task_id = guarded_task_id(guard)
+            if isinstance(guard, CompleteExternalTask):
+                found = await settled(self._collections.external_tasks.find_one({"_id": task_id}))
+            else:
+                found = await settled(self._collections.tasks.find_one(held(guard.claim)))
+            if found is None:
+                raise ClaimLostError(f"task {task_id} belongs to somebody else")
+
+    async def _insert_held_back(self, row: ExecutableTask, now: datetime) -> None:
+        held_back = now + ARRIVAL_GRACE if row.status is TaskStatus.PENDING else row.claimable_at
+        document = encode_task(replace(row, claimable_at=held_back))
+        found = {"_id": document.pop("_id")}
+        await settled(
+            self._collections.tasks.update_one(found, {"$setOnInsert": document}, upsert=True)
+        )
+
+    async def _make_claimable(self, row: ExecutableTask) -> None:
+        if row.status is TaskStatus.PENDING and row.claimable_at is not None:
+            found = {"_id": row.id, "status": TaskStatus.PENDING.value, "epoch": row.epoch}
+            await settled(
+                self._collections.tasks.update_one(
+                    found, {"$set": {"claimableAt": row.claimable_at}}
+                )
+            )

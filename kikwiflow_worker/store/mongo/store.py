@@ -1,0 +1,178 @@
+"""Puts the adapter together: one object per database that offers every port."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pymongo import AsyncMongoClient
+
+from kikwiflow_worker.clock import Clock
+from kikwiflow_worker.errors import ConfigurationError
+from kikwiflow_worker.store.mongo.arrivals import Arrivals
+from kikwiflow_worker.store.mongo.cancellation import Cancellation
+from kikwiflow_worker.store.mongo.claims import Claims
+from kikwiflow_worker.store.mongo.collections import Collections, ensure_schema
+from kikwiflow_worker.store.mongo.commits import Commits
+from kikwiflow_worker.store.mongo.definitions import Definitions
+from kikwiflow_worker.store.mongo.driver import CLIENT_OPTIONS, CODEC_OPTIONS, Client, open_database, settled
+from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.queries import Queries
+from kikwiflow_worker.store.mongo.runtime import Runtime
+from kikwiflow_worker.store.mongo.server_time import ServerTime
+from kikwiflow_worker.store.mongo.standalone import StandaloneCommits, StandaloneTransactions
+from kikwiflow_worker.store.mongo.transactions import TransactionObserver, Transactions
+from kikwiflow_worker.store.mongo.writes import Writes
+
+OLDEST_SERVER = (5, 0)
+"""The first MongoDB whose ``$expr`` uses an index, which a claim needs."""
+
+
+class SilentObserver:
+    """An observer that keeps nothing."""
+
+    def transaction_attempted(self) -> None:
+        """Ignore it."""
+
+    def transaction_conflicted(self) -> None:
+        """Ignore it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """How a store behaves.
+
+    Attributes:
+        retention: How long ended instances, completions and start keys are kept.
+        allow_standalone: Work on a server without transactions: a crash can then repeat a step, but not lose one.
+    """
+
+    retention: timedelta = timedelta(days=30)
+    allow_standalone: bool = False
+
+
+class MongoStore:
+    """One database, as all ports: ``queue``, ``runtime``, ``definitions`` and ``reads``."""
+
+    def __init__(
+        self,
+        client: Client,
+        database: str,
+        *,
+        clock: Clock,
+        options: StoreOptions,
+        observer: TransactionObserver,
+        owns_client: bool,
+    ) -> None:
+        self._client = client
+        self._owns_client = owns_client
+        self._options = options
+        self.server_time = ServerTime(clock)
+        self._collections = Collections.of(open_database(client, database))
+        self._clock = clock
+        self._observer = observer
+        self._wire(Transactions(client, clock, random.Random(), observer), Commits)
+
+    def _wire(self, transactions: Transactions, commits: type[Commits]) -> None:
+        """Connect the ports; once for a server with transactions, again if it turns out to have none."""
+        collections, time = self._collections, self.server_time
+        writes = Writes(collections, self._options.retention)
+        arrivals = Arrivals(collections)
+        self.queue = Claims(self._client, collections, arrivals, time, self._clock)
+        self.definitions = Definitions(collections, time)
+        self.reads = Queries(collections, time)
+        self.runtime = Runtime(
+            collections,
+            commits(collections, writes, arrivals, transactions, time),
+            Cancellation(collections, writes, transactions, time),
+            transactions,
+            time,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        uri: str,
+        database: str,
+        *,
+        clock: Clock,
+        options: StoreOptions | None = None,
+        observer: TransactionObserver | None = None,
+    ) -> "MongoStore":
+        """Return a store over a client of its own; nothing is sent yet.
+
+        Raises:
+            ConfigurationError: The URI cannot be read.
+        """
+        with translated("opening the connection"):
+            client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **CLIENT_OPTIONS)
+        return cls(
+            client,
+            database,
+            clock=clock,
+            options=options or StoreOptions(),
+            observer=observer or SilentObserver(),
+            owns_client=True,
+        )
+
+    @classmethod
+    def over(
+        cls, client: Client, database: str, *, clock: Clock, options: StoreOptions | None = None
+    ) -> "MongoStore":
+        """Return a store over an application's own client: PyMongo's asynchronous one or Motor's. It stays open."""
+        return cls(
+            client,
+            database,
+            clock=clock,
+            options=options or StoreOptions(),
+            observer=SilentObserver(),
+            owns_client=False,
+        )
+
+    async def prepare(self) -> None:
+        """Check the server, learn its time, and create what is missing. Call once, before anything else.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+            ConfigurationError: It is too old, has no transactions, or refuses the credentials.
+            SchemaMismatchError: A newer release wrote the database.
+        """
+        hello = await self.ping()
+        await self._check_server(hello)
+        await ensure_schema(self._collections)
+
+    async def ping(self) -> Mapping[str, Any]:
+        """Ask the primary who it is, and learn its time.
+
+        Raises:
+            StoreUnavailableError: It does not answer.
+        """
+        with translated("reaching the database"):
+            hello: Mapping[str, Any] = await settled(self._client.admin.command("hello", codec_options=CODEC_OPTIONS))
+        self.server_time.learn(hello["localTime"])
+        return hello
+
+    async def _check_server(self, hello: Mapping[str, Any]) -> None:
+        with translated("asking the server for its version"):
+            build = await settled(self._client.admin.command("buildInfo"))
+        version = tuple(build["versionArray"][:2])
+        if version < OLDEST_SERVER:
+            raise ConfigurationError(f"MongoDB {build['version']} is too old; use 5.0 or newer")
+        if "setName" in hello or hello.get("msg") == "isdbgrid":
+            return
+        if not self._options.allow_standalone:
+            raise ConfigurationError(
+                "this MongoDB is a standalone server, which has no transactions; start it as a replica set "
+                "(one node is enough: mongod --replSet NAME, then rs.initiate()), or give --allow-standalone and "
+                "accept that a crash can repeat a step"
+            )
+        self._wire(
+            StandaloneTransactions(self._client, self._clock, random.Random(), self._observer),
+            StandaloneCommits,
+        )
+
+    async def close(self) -> None:
+        """Close the client if it is our own."""
+        if self._owns_client:
+            await settled(self._client.close())

@@ -1,0 +1,113 @@
+"""Runs a piece of work in one transaction until the database gives a definite answer (protocol R6)."""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from pymongo.errors import PyMongoError
+from pymongo.read_preferences import ReadPreference
+
+from kikwiflow_worker.clock import Clock
+from kikwiflow_worker.store.mongo.driver import MAJORITY, SNAPSHOT_READ, Client, Session, settled
+from kikwiflow_worker.store.mongo.errors import (
+    TRANSIENT_TRANSACTION,
+    UNKNOWN_COMMIT,
+    translated,
+)
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.5
+_GIVE_UP_AFTER_S = 60.0
+"""Of attempts that were definitely not committed; the caller may start over."""
+
+
+class TransactionObserver(Protocol):
+    """Is told about attempts and conflicts, for metrics."""
+
+    def transaction_attempted(self) -> None:
+        """A transaction begins."""
+        ...
+
+    def transaction_conflicted(self) -> None:
+        """A transaction was aborted by the database and is repeated."""
+        ...
+
+
+class Transactions:
+    """Runs transactions with snapshot reads and majority writes."""
+
+    def __init__(
+        self, client: Client, clock: Clock, jitter: random.Random, observer: TransactionObserver
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._jitter = jitter
+        self._observer = observer
+
+    async def run(self, doing: str, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Run ``work`` in a transaction and commit it.
+
+        ``work`` is repeated when the database aborts the transaction, so it may only touch the database and must decide
+        anew each time. What it raises itself aborts the transaction and is raised on.
+
+        Raises:
+            StoreUnavailableError: No attempt was committed within a minute. Nothing was written.
+        """
+        started = self._clock.monotonic()
+        pause = _FIRST_PAUSE_S
+        session = await settled(self._client.start_session(causal_consistency=False))
+        with translated(doing):
+            async with session:
+                while True:
+                    self._observer.transaction_attempted()
+                    try:
+                        return await self._attempt(session, work)
+                    except PyMongoError as error:
+                        waited = self._clock.monotonic() - started
+                        if (
+                            not error.has_error_label(TRANSIENT_TRANSACTION)
+                            or waited > _GIVE_UP_AFTER_S
+                        ):
+                            raise
+                        self._observer.transaction_conflicted()
+                    await self._clock.sleep(pause * (0.5 + self._jitter.random()))
+                    pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    async def _attempt(self, session: Session, work: Callable[[Session], Awaitable[T]]) -> T:
+        await settled(
+            session.start_transaction(
+                read_concern=SNAPSHOT_READ,
+                write_concern=MAJORITY,
+                read_preference=ReadPreference.PRIMARY,
+            )
+        )
+        try:
+            result = await work(session)
+        except BaseException:
+            await self._abort(session)
+            raise
+        await self._commit(session)
+        return result
+
+    async def _abort(self, session: Session) -> None:
+        """Abort; if that does not reach the database, its own time limit aborts the transaction."""
+        if session.in_transaction:
+            try:
+                await settled(session.abort_transaction())
+            except PyMongoError:
+                return
+
+    async def _commit(self, session: Session) -> None:
+        """Send the commit until the answer is definite: an open commit can neither be seen nor be undone."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                await settled(session.commit_transaction())
+                return
+            except PyMongoError as error:
+                if not error.has_error_label(UNKNOWN_COMMIT):
+                    raise
+            await self._clock.sleep(pause * (0.5 + self._jitter.random()))
+            pause = min(pause * 2, _LONGEST_PAUSE_S)

@@ -1,0 +1,360 @@
+"""The ports: what the rest of the package needs from a store, in domain words.
+
+Four narrow protocols instead of one repository: the acquirer sees ``TaskQueue`` and ``LockKeeper`` only, the runner adds
+``RuntimeStore`` and ``DefinitionStore``, views for people use ``ReadStore``.
+
+All instants are aware, in UTC, to the millisecond. Every method may raise ``StoreUnavailableError``: the store did not
+answer in time; unless a method says otherwise, it can be called again with the same arguments.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Generic, Protocol, TypeVar
+
+from kikwiflow_worker.model.capability import Capabilities
+from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition
+from kikwiflow_worker.model.runtime import (
+    Claim,
+    ClaimedTask,
+    ExecutableTask,
+    ExternalTask,
+    Incident,
+    IncidentStatus,
+    ProcessInstance,
+    TaskStatus,
+)
+from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
+
+T = TypeVar("T")
+
+
+class TaskQueue(Protocol):
+    """Claiming due work."""
+
+    async def claim_due(
+        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
+    ) -> ClaimedTask | None:
+        """Claim the task that has been claimable longest, and load its instance.
+
+        Eligible is a task that is PENDING and due, or LOCKED with a lock that lapsed, both by the database's clock, and
+        that needs no handler or one of ``capabilities``. The claim raises ``epoch``, and ``crash_count`` if the task was
+        LOCKED; it is acknowledged by the majority before the instance is read (protocol R2, R3, R5). A lost reply leaves
+        at most one claim, which lapses or is found by ``LockKeeper.release_unknown``.
+        """
+        ...
+
+    async def claim(self, task_id: str, *, worker_id: str, lock: timedelta) -> ClaimedTask | None:
+        """Claim one task by id, due or not, unless it is held by a worker or does not wait for one."""
+        ...
+
+    async def release(self, claim: Claim) -> bool:
+        """Give a task back unrun, due as before; return False if the claim is lost. Uses no attempt."""
+        ...
+
+    async def deliver_arrivals(self, *, limit: int) -> int:
+        """Count branches that ended but whose join has not heard of it; return how many (protocol R9)."""
+        ...
+
+
+class LockKeeper(Protocol):
+    """Renewing locks; synchronous, for a thread that no handler can block."""
+
+    def renew(self, claims: Sequence[Claim], *, lock: timedelta) -> frozenset[Claim]:
+        """Let the locks end ``lock`` from now; return the claims that are lost. One claim's loss spoils no other."""
+        ...
+
+    def release_unknown(self, worker_id: str, *, known: frozenset[str]) -> int:
+        """Release tasks locked under ``worker_id`` whose ids are not ``known``: claims whose reply was lost.
+
+        Only those found in two calls in a row are released, so that a claim under way is never taken for one
+        (protocol R4). Uses no attempt and counts no crash.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class RuntimeStore(Protocol):
+    """Loading and committing the state of running instances."""
+
+    def now(self) -> datetime:
+        """Return the database's time as known here: its last answer plus the monotonic time since (protocol R19)."""
+        ...
+
+    async def find_instance(self, instance_id: str) -> ProcessInstance | None:
+        """Return a running instance, as the majority knows it; None if it has ended."""
+        ...
+
+    async def find_ended_instance(self, instance_id: str) -> ProcessInstance | None:
+        """Return an instance from the history."""
+        ...
+
+    async def find_started(self, key: str, *, tenant_id: str | None) -> str | None:
+        """Return the id of the instance that a start key was used for, as the majority knows it."""
+        ...
+
+    async def find_external_task(self, task_id: str) -> ExternalTask | None:
+        """Return an open external task."""
+        ...
+
+    async def commit(self, unit: UnitOfWork) -> Committed:
+        """Write the whole unit or nothing, acknowledged by the majority.
+
+        An unknown result is settled by committing again (protocol R6). After the transaction, branches that arrived are
+        delivered to their joins; if that is interrupted, ``deliver_arrivals`` does it. Never cancel a call in progress.
+
+        Raises:
+            ClaimLostError: A guard matched nothing. Nothing was written.
+            DuplicateStartError: The start key is in use. Nothing was written.
+            VariableTooLargeError: A document would pass the database's limit. Nothing was written.
+        """
+        ...
+
+    async def discard_task(self, claim: Claim) -> bool:
+        """Remove a claimed task whose instance has ended; return False if there is one after all (protocol, answer 9)."""
+        ...
+
+    async def cancel_instance(self, instance_id: str, *, cancelled_by: str | None) -> bool:
+        """Mark the instance, then remove it and all its tasks in one transaction; False if it is not running.
+
+        Durable from the marker on: if the caller dies between the two, any worker finishes (protocol R8).
+        """
+        ...
+
+    async def sweep_cancelled(self, instance_id: str) -> bool:
+        """Carry out a marked cancellation; False if somebody else has."""
+        ...
+
+    async def retry_incident(
+        self, incident_id: str, *, retries: int, resolved_by: str | None
+    ) -> bool:
+        """Give the incident's task new attempts, due now, and resolve it; False if it is not open."""
+        ...
+
+    async def assign_external_task(
+        self, task_id: str, *, assignee: str | None, expected: str | None
+    ) -> bool:
+        """Change the assignee if it is ``expected`` now; False if it is not."""
+        ...
+
+
+class DefinitionStore(Protocol):
+    """Deployed definitions; immutable once stored."""
+
+    async def put(self, file: DefinitionFile, *, activate: bool) -> "Deployment":
+        """Store ``file`` as the next version of its key, unless it is there already.
+
+        Equal content (by checksum) to the latest version stores nothing. Equal content to an older version stores
+        nothing either, unless ``activate`` makes it the latest again. Atomic: two deploys at once never share a number.
+        """
+        ...
+
+    async def find(self, definition_id: str) -> ProcessDefinition | None:
+        """Return one version by its id."""
+        ...
+
+    async def find_by_key(
+        self, key: str, *, version: int | None = None
+    ) -> ProcessDefinition | None:
+        """Return the given version, or the latest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What a deploy came to.
+
+    Attributes:
+        created: Whether a new version was stored.
+        is_latest: Whether new instances start with it.
+    """
+
+    definition: ProcessDefinition
+    created: bool
+    is_latest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list; ``next_cursor`` continues after it and is None at the end."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionSummary:
+    """A row of the list of definitions."""
+
+    id: str
+    key: str
+    version: int
+    name: str | None
+    deployed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRecord:
+    """What a worker last said about itself. For people only: nothing depends on it."""
+
+    id: str
+    instance_name: str
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    seen_at: datetime
+    state: str
+    slots: int
+    running: int
+    handlers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingHandler:
+    """Due tasks that need a handler, how many there are (counted up to a cap), and since when the oldest waits."""
+
+    handler_name: str
+    count: int
+    oldest: datetime
+
+
+class ReadStore(Protocol):
+    """Views for people: paged, capped, bounded in time; never the base of a decision."""
+
+    async def list_definitions(self, *, key: str | None = None) -> tuple[DefinitionSummary, ...]:
+        """Return the latest version of every key, or all versions of one, newest first."""
+        ...
+
+    async def list_instances(
+        self, query: "InstanceQuery", *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ProcessInstance]:
+        """Return instances, newest first."""
+        ...
+
+    async def list_tasks(
+        self, query: "TaskQuery", *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ExecutableTask]:
+        """Return executable tasks, oldest first."""
+        ...
+
+    async def list_external_tasks(
+        self, query: "ExternalTaskQuery", *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ExternalTask]:
+        """Return open external tasks, oldest first."""
+        ...
+
+    async def list_incidents(
+        self, query: "IncidentQuery", *, limit: int = 50, cursor: str | None = None
+    ) -> Page[Incident]:
+        """Return incidents, newest first."""
+        ...
+
+    async def find_incident(self, incident_id: str) -> Incident | None:
+        """Return one incident."""
+        ...
+
+    async def find_task(self, task_id: str) -> ExecutableTask | None:
+        """Return one executable task."""
+        ...
+
+    async def find_completed_external_task(self, task_id: str) -> "CompletedExternalTask | None":
+        """Return the record of a completion, kept as long as the history."""
+        ...
+
+    async def count_by_status(self, *, definition_key: str | None = None) -> dict[str, int]:
+        """Return how many instances there are by status, ended ones included."""
+        ...
+
+    async def list_waiting_handlers(self) -> tuple[WaitingHandler, ...]:
+        """Return what due tasks need, by handler."""
+        ...
+
+    async def list_workers(self) -> tuple[WorkerRecord, ...]:
+        """Return the workers that were seen lately."""
+        ...
+
+    async def measure_queue(self) -> "QueueMeasures":
+        """Return figures for metrics; each count stops at a cap."""
+        ...
+
+    async def record_worker(self, record: WorkerRecord) -> None:
+        """Note that a worker is alive."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueMeasures:
+    """How much work waits.
+
+    Attributes:
+        due: Tasks that could be claimed now, counted up to ``DUE_CAP``.
+        oldest_due_s: Seconds since the oldest of them became claimable.
+    """
+
+    due: int
+    oldest_due_s: float
+    open_incidents: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedExternalTask:
+    """Who completed an external task, and when."""
+
+    task_id: str
+    instance_id: str
+    node_id: str
+    completed_at: datetime
+    completed_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceQuery:
+    """Which instances to list; a field that is None does not matter.
+
+    Attributes:
+        ended: True lists the history, False the running ones.
+    """
+
+    ended: bool = False
+    definition_key: str | None = None
+    business_key: str | None = None
+    tenant_id: str | None = None
+    status: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskQuery:
+    """Which executable tasks to list.
+
+    Attributes:
+        retrying: Only those that failed and wait for another attempt.
+    """
+
+    instance_id: str | None = None
+    status: TaskStatus | None = None
+    node_id: str | None = None
+    handler_name: str | None = None
+    retrying: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalTaskQuery:
+    """Which external tasks to list; ``unassigned`` lists those that nobody has claimed."""
+
+    instance_id: str | None = None
+    node_id: str | None = None
+    assignee: str | None = None
+    unassigned: bool = False
+    tenant_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentQuery:
+    """Which incidents to list."""
+
+    instance_id: str | None = None
+    status: IncidentStatus | None = IncidentStatus.OPEN

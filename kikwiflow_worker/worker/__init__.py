@@ -1,0 +1,1 @@
+"""The daemon: running claimed tasks, handlers, health, signals."""
