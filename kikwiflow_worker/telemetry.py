@@ -316,7 +316,7 @@ class Metrics:
         )
         self.lock_renewals = self._counter(
             "kikwiflow_lock_renewals_total",
-            "Calls to prolong locks, by result (ok, late, failed).",
+            "Calls to prolong locks, by result (ok, lost, failed).",
             "result",
         )
         self.locks_lost = self._counter(

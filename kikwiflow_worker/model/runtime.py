@@ -201,10 +201,12 @@ class ClaimedTask:
 
     Attributes:
         instance: None if it has ended.
+        claimed_at: When it was claimed, by the database's clock.
         locked_until: When the lock lapses unless renewed, on the worker's monotonic clock, in seconds.
     """
 
     task: ExecutableTask
     claim: Claim
     instance: ProcessInstance | None
+    claimed_at: datetime
     locked_until: float

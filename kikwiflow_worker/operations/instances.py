@@ -72,7 +72,7 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
         earlier = await _find_earlier(services, request)
         if earlier is not None:
             return earlier
-    definition = await _definition(services, request.key, request.version)
+    definition = await get_definition(services, request.key, request.version)
     instance = ProcessInstance(
         id=services.new_id(),
         business_key=request.business_key,
@@ -176,7 +176,12 @@ async def _change_variables(
     return replace(instance, variables=variables)
 
 
-async def _definition(services: Services, key: str, version: int | None) -> ProcessDefinition:
+async def get_definition(services: Services, key: str, version: int | None) -> ProcessDefinition:
+    """Return the latest version of a definition, or the one given.
+
+    Raises:
+        DefinitionNotFoundError: There is none.
+    """
     definition = await services.definitions.find_by_key(key, version=version)
     if definition is None:
         wanted = f"key {key!r}" if version is None else f"key {key!r} and version {version}"

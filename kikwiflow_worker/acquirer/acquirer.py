@@ -1,0 +1,147 @@
+"""The claim loop: as many tasks as there are free slots, and only what this worker can run."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from kikwiflow_worker.acquirer.pacing import Pacing
+from kikwiflow_worker.acquirer.slots import Slots
+from kikwiflow_worker.clock import Clock
+from kikwiflow_worker.errors import StoreError
+from kikwiflow_worker.model.capability import Capabilities
+from kikwiflow_worker.model.runtime import ClaimedTask
+from kikwiflow_worker.store.protocol import TaskQueue
+from kikwiflow_worker.telemetry import Event, Metrics, emit
+
+SUSPECT_CRASHES = 2
+"""A task with this many lapsed locks runs alone in its process, so that a further crash can be blamed on it (R18)."""
+
+_SWEEP_INTERVAL_S = 5.0
+_SWEEP_LIMIT = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcquirerOptions:
+    """Whom to claim for, for how long, and what."""
+
+    worker_id: str
+    lock: timedelta
+    capabilities: Capabilities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcquirerHooks:
+    """What the acquirer tells and asks the worker.
+
+    Attributes:
+        may_claim: Whether claiming makes sense now; not while the renewal of locks is late.
+        dispatch: Takes a claimed task and a slot, and runs it; must not wait.
+        on_progress: A poll was completed, or a step of a back-off was counted.
+        on_store: The store answered (None), or failed with this error.
+    """
+
+    may_claim: Callable[[], bool]
+    dispatch: Callable[[ClaimedTask], None]
+    on_progress: Callable[[], None]
+    on_store: Callable[[StoreError | None], None]
+
+
+class Acquirer:
+    """Claims due tasks and hands them on."""
+
+    def __init__(
+        self,
+        queue: TaskQueue,
+        slots: Slots,
+        pacing: Pacing,
+        *,
+        options: AcquirerOptions,
+        hooks: AcquirerHooks,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._queue = queue
+        self._slots = slots
+        self._pacing = pacing
+        self._options = options
+        self._hooks = hooks
+        self._clock = clock
+        self._metrics = metrics
+        self._woken = asyncio.Event()
+        self._is_stopping = False
+        self._swept_at = clock.monotonic()
+
+    def wake(self) -> None:
+        """Poll at once: this process has just made work claimable."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Claim nothing more; ``run`` returns after the claim that is under way."""
+        self._is_stopping = True
+        self._woken.set()
+        self._slots.poke()
+
+    async def run(self) -> None:
+        """Claim until stopped. A store that fails is asked again, with back-off, for ever."""
+        while True:
+            await self._slots.wait_until(lambda: self._slots.free > 0 or self._is_stopping)
+            if self._is_stopping:
+                return
+            self._woken.clear()
+            claimed = await self._poll()
+            self._hooks.on_progress()
+            if claimed is None:
+                await self._idle()
+                continue
+            self._pacing.found_work()
+            self._hand_on(claimed)
+            if claimed.task.crash_count >= SUSPECT_CRASHES:
+                await self._slots.wait_until(lambda: self._slots.used == 0 or self._is_stopping)
+
+    async def _poll(self) -> ClaimedTask | None:
+        if not self._hooks.may_claim():
+            return None
+        options = self._options
+        started = self._clock.monotonic()
+        try:
+            claimed = await self._queue.claim_due(
+                worker_id=options.worker_id, lock=options.lock, capabilities=options.capabilities
+            )
+            if claimed is None and started - self._swept_at > _SWEEP_INTERVAL_S:
+                self._swept_at = started
+                await self._queue.deliver_arrivals(limit=_SWEEP_LIMIT)
+        except StoreError as error:
+            self._hooks.on_store(error)
+            return None
+        self._hooks.on_store(None)
+        self._metrics.claim_duration.observe(self._clock.monotonic() - started)
+        if claimed is None:
+            self._metrics.claim_empty.inc()
+        return claimed
+
+    def _hand_on(self, claimed: ClaimedTask) -> None:
+        task = claimed.task
+        self._metrics.tasks_claimed.inc()
+        if task.crash_count:
+            self._metrics.tasks_reclaimed.labels(reason="lock_expired").inc()
+            emit(
+                Event.TASK_RESCUED,
+                task_id=task.id,
+                instance_id=task.instance_id,
+                node_id=task.node_id,
+                crash_count=task.crash_count,
+            )
+        emit(
+            Event.TASK_CLAIMED, task_id=task.id, instance_id=task.instance_id, node_id=task.node_id
+        )
+        self._hooks.dispatch(claimed)
+
+    async def _idle(self) -> None:
+        wait = self._pacing.next_wait_s()
+        emit(Event.ACQUIRER_BACKED_OFF, wait_s=round(wait, 3))
+        try:
+            async with asyncio.timeout(wait):
+                await self._woken.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,149 @@
+"""Runs a worker as this process: puts all its parts together."""
+
+import asyncio
+import os
+import sys
+from uuid import uuid4
+
+from prometheus_client import CollectorRegistry
+
+from kikwiflow_worker import __version__
+from kikwiflow_worker.cli.connection import Address, database_address, store_options
+from kikwiflow_worker.clock import SystemClock
+from kikwiflow_worker.engine.retries import RetryDefaults
+from kikwiflow_worker.errors import ConfigurationError
+from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.settings import Settings
+from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
+from kikwiflow_worker.store.mongo.store import MongoStore
+from kikwiflow_worker.telemetry import Event, Metrics, configure_logging, emit
+from kikwiflow_worker.worker.daemon import StopResult, Surroundings, Worker, WorkerOptions
+from kikwiflow_worker.worker.health import HealthServer, HealthState
+from kikwiflow_worker.worker.registry import HandlerRegistry, load_registry
+from kikwiflow_worker.worker.signals import exit_now, install_signal_handlers
+from kikwiflow_worker.worker.systemd import Notifier
+
+_FINISH_S = 5.0
+"""Beyond grace and cancellation, for the last commits and releases."""
+
+
+def run_worker_process(settings: Settings) -> None:
+    """Run a worker until it is asked to stop, and end the process with its exit code.
+
+    Raises:
+        ConfigurationError: Settings, handlers or server do not allow a start.
+        StoreUnavailableError: The database did not answer within the start-up time-out.
+    """
+    configure_logging(settings.log_level, settings.log_format, sys.stdout)
+    options = _options(settings)
+    registry = load_registry(settings.handlers)
+    _announce(registry)
+    metrics = Metrics(CollectorRegistry(), version=__version__, instance=options.instance_name)
+    health = HealthState(SystemClock())
+    with database_address(settings) as address:
+        server = (
+            HealthServer(settings.health_address, health, metrics)
+            if settings.health_address
+            else None
+        )
+        if server is not None:
+            server.start()
+        try:
+            result = asyncio.run(_run(settings, options, address, registry, health, metrics))
+        finally:
+            if server is not None:
+                server.stop()
+    exit_now(result.value)
+
+
+async def _run(
+    settings: Settings,
+    options: WorkerOptions,
+    address: Address,
+    registry: HandlerRegistry,
+    health: HealthState,
+    metrics: Metrics,
+) -> StopResult:
+    clock = SystemClock()
+    store = MongoStore.open(
+        address.uri,
+        address.database,
+        clock=clock,
+        options=store_options(settings),
+        observer=_TransactionMetrics(metrics),
+    )
+    worker = Worker(
+        options,
+        store,
+        Services(
+            runtime=store.runtime,
+            definitions=store.definitions,
+            reads=store.reads,
+            new_id=lambda: str(uuid4()),
+            retry_defaults=RetryDefaults(
+                max_retries=settings.default_max_retries, interval=settings.default_retry_interval
+            ),
+        ),
+        MongoLockKeeper(address.uri, address.database),
+        registry,
+        Surroundings(
+            clock=clock,
+            metrics=metrics,
+            health=health,
+            notifier=Notifier.from_environment(os.environ),
+        ),
+    )
+    install_signal_handlers(
+        asyncio.get_running_loop(),
+        worker.request_stop,
+        deadline_s=options.grace_s + options.cancel_s + _FINISH_S,
+        cold_deadline_s=options.cancel_s,
+    )
+    try:
+        return await worker.run()
+    finally:
+        await store.close()
+
+
+class _TransactionMetrics:
+    """Counts transactions."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def transaction_attempted(self) -> None:
+        self._metrics.txn_attempts.inc()
+
+    def transaction_conflicted(self) -> None:
+        self._metrics.txn_conflicts.inc()
+        emit(Event.COMMIT_CONFLICTED)
+
+
+def _options(settings: Settings) -> WorkerOptions:
+    if settings.instance_name is None:
+        raise ConfigurationError(
+            "a worker needs a name: give --instance-name NAME or KIKWIFLOW_INSTANCE_NAME"
+        )
+    return WorkerOptions(
+        instance_name=settings.instance_name,
+        worker_id=f"{settings.instance_name}.{uuid4().hex[:12]}",
+        version=__version__,
+        concurrency=settings.concurrency,
+        lock_s=settings.lock_seconds,
+        poll_interval_s=settings.poll_interval_seconds,
+        poll_max_s=settings.poll_max_seconds,
+        grace_s=settings.grace_seconds,
+        cancel_s=settings.shutdown_cancel_seconds,
+        startup_timeout_s=settings.startup_timeout_seconds,
+        handler_block_warning_s=settings.handler_block_warning_seconds,
+    )
+
+
+def _announce(registry: HandlerRegistry) -> None:
+    for handler in registry:
+        emit(
+            Event.HANDLER_LOADED,
+            kind=handler.capability.kind.value,
+            handler=handler.capability.name,
+            origin=handler.origin,
+        )

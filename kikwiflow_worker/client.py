@@ -1,0 +1,327 @@
+"""The Python API: deploy, start, complete, look and wait, from any asyncio program.
+
+    async with Kikwiflow.connect("mongodb://db/?replicaSet=rs0") as kikwiflow:
+        await kikwiflow.deploy(Path("order.kikwi"))
+        instance = await kikwiflow.start("order", "ORDER-1", variables={"amount": 120})
+        ended = await kikwiflow.wait_for_end(instance.id, timeout_s=30)
+
+It needs no handlers: what needs one is left to the workers. Given handlers, the same calls run them inline, in the
+caller's process, as far as the definition's transaction boundaries allow.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from uuid import uuid4
+
+from kikwiflow_worker.clock import Clock, SystemClock
+from kikwiflow_worker.engine.retries import RetryDefaults
+from kikwiflow_worker.errors import DefinitionError, OperationError
+from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.runtime import ExecutableTask, ExternalTask, Incident, ProcessInstance
+from kikwiflow_worker.operations import deployment, external_tasks, incidents, instances
+from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
+from kikwiflow_worker.store.protocol import (
+    Deployment,
+    ExternalTaskQuery,
+    IncidentQuery,
+    InstanceQuery,
+    Page,
+    ReadStore,
+    TaskQuery,
+)
+from kikwiflow_worker.worker.handlers import HandlerRuntime
+from kikwiflow_worker.worker.registry import registry_of
+
+_FIRST_LOOK_S = 0.02
+_LONGEST_PAUSE_S = 0.5
+
+Handlers = Iterable[ModuleType | Callable[..., object]]
+
+
+class Kikwiflow:
+    """A client of one database. Use it on one event loop; it may be used by many tasks at once.
+
+    Args:
+        store: The database; it must be prepared, and is closed by whoever opened it.
+        handlers: Modules or decorated functions to run inline; none by default.
+    """
+
+    def __init__(
+        self,
+        store: MongoStore,
+        *,
+        handlers: Handlers = (),
+        retry_defaults: RetryDefaults | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.services = Services(
+            runtime=store.runtime,
+            definitions=store.definitions,
+            reads=store.reads,
+            new_id=lambda: str(uuid4()),
+            retry_defaults=retry_defaults or RetryDefaults(),
+        )
+        self._clock = clock or SystemClock()
+        self._handlers = HandlerRuntime(registry_of(handlers), threads=8)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        uri: str,
+        *,
+        database: str = "kikwiflow",
+        handlers: Handlers = (),
+        options: StoreOptions | None = None,
+        retry_defaults: RetryDefaults | None = None,
+    ) -> AsyncIterator["Kikwiflow"]:
+        """Connect to a database, prepare it, and close the connection at the end of the block.
+
+        Raises:
+            StoreUnavailableError: It does not answer within a few seconds.
+            ConfigurationError: The URI cannot be used, or the server has no transactions.
+        """
+        clock = SystemClock()
+        store = MongoStore.open(uri, database, clock=clock, options=options)
+        client: Kikwiflow | None = None
+        try:
+            await store.prepare()
+            client = cls(store, handlers=handlers, retry_defaults=retry_defaults, clock=clock)
+            yield client
+        finally:
+            if client is not None:
+                client.close()
+            await store.close()
+
+    @property
+    def reads(self) -> ReadStore:
+        """Views for people: lists, counts, workers."""
+        return self.services.reads
+
+    def close(self) -> None:
+        """Let the threads of inline handlers end. Closes no connection."""
+        self._handlers.close()
+
+    async def deploy(
+        self, source: Path | str | bytes, *, name: str | None = None, activate: bool = False
+    ) -> Deployment:
+        """Deploy a definition: a file, or its JSON text.
+
+        Args:
+            name: What messages call it; the file's path by default.
+            activate: Make content that an older version has the latest again.
+
+        Raises:
+            InvalidDefinitionError: It cannot be deployed; lists all problems.
+            DefinitionError: The file cannot be read.
+        """
+        if isinstance(source, Path):
+            name, source = name or str(source), _read(source)
+        return await deployment.deploy(
+            self.services, source, name=name or "definition", activate=activate
+        )
+
+    async def get_definition(self, key: str, *, version: int | None = None) -> ProcessDefinition:
+        """Return the latest version of a definition, or the one given.
+
+        Raises:
+            DefinitionNotFoundError: There is none.
+        """
+        return await instances.get_definition(self.services, key, version)
+
+    async def start(  # noqa: PLR0913 - each is one property of the new instance, all by keyword
+        self,
+        key: str,
+        business_key: str,
+        *,
+        variables: Mapping[str, object] | None = None,
+        version: int | None = None,
+        business_value: Decimal | None = None,
+        tenant_id: str | None = None,
+        origin: str | None = None,
+        started_by: str | None = None,
+        idempotency_key: str | None = None,
+        priority: int = 5,
+    ) -> ProcessInstance:
+        """Start an instance and return it as it came to rest, or as it ended.
+
+        Args:
+            business_key: What it is about, in your own words; not unique.
+            idempotency_key: A second start with the same one, in the same tenant, returns the first instance.
+            priority: 0 (last) to 9 (first).
+
+        Raises:
+            DefinitionNotFoundError: No definition has this key.
+            VariableError: A variable cannot be stored; it is named.
+            StepFailedError: A handler that ran inline failed; nothing was stored.
+        """
+        request = instances.StartRequest(
+            key=key,
+            business_key=business_key,
+            variables=variables or {},
+            version=version,
+            business_value=business_value,
+            tenant_id=tenant_id,
+            origin=origin,
+            started_by=started_by,
+            idempotency_key=idempotency_key,
+            priority=priority,
+        )
+        return await instances.start(self.services, self._handlers.invoker(), request)
+
+    async def get_instance(self, instance_id: str) -> ProcessInstance:
+        """Return a running or ended instance.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return await instances.get_instance(self.services, instance_id)
+
+    async def list_instances(
+        self, query: InstanceQuery | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ProcessInstance]:
+        """Return a page of instances, newest first."""
+        return await self.reads.list_instances(query or InstanceQuery(), limit=limit, cursor=cursor)
+
+    async def wait_for_end(self, instance_id: str, *, timeout_s: float) -> ProcessInstance:
+        """Wait until an instance has ended; return it with its last variables.
+
+        Raises:
+            OperationError: It has not ended within ``timeout_s`` seconds; the message says where it rests.
+            NotFoundError: There is none.
+        """
+        deadline = self._clock.monotonic() + timeout_s
+        pause = _FIRST_LOOK_S
+        while True:
+            instance = await self.get_instance(instance_id)
+            if instance.ended_at is not None:
+                return instance
+            if self._clock.monotonic() >= deadline:
+                raise OperationError(await self._where(instance, timeout_s))
+            await self._clock.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+
+    async def set_variables(
+        self, instance_id: str, values: Mapping[str, object]
+    ) -> ProcessInstance:
+        """Set variables of a running instance; return it afterwards.
+
+        Raises:
+            NotFoundError: It is not running.
+            VariableError: A value cannot be stored; nothing was changed.
+        """
+        return await instances.set_variables(self.services, instance_id, values)
+
+    async def unset_variables(self, instance_id: str, *names: str) -> ProcessInstance:
+        """Remove variables of a running instance; return it afterwards.
+
+        Raises:
+            NotFoundError: It is not running.
+        """
+        return await instances.unset_variables(self.services, instance_id, names)
+
+    async def cancel(self, instance_id: str, *, cancelled_by: str | None = None) -> None:
+        """Cancel a running instance.
+
+        Raises:
+            NotFoundError: There is none.
+            ConflictError: It has ended already.
+        """
+        await instances.cancel(self.services, instance_id, cancelled_by=cancelled_by)
+
+    async def list_tasks(
+        self, query: TaskQuery | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ExecutableTask]:
+        """Return a page of executable tasks, oldest first."""
+        return await self.reads.list_tasks(query or TaskQuery(), limit=limit, cursor=cursor)
+
+    async def list_external_tasks(
+        self, query: ExternalTaskQuery | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[ExternalTask]:
+        """Return a page of open external tasks, oldest first."""
+        return await self.reads.list_external_tasks(
+            query or ExternalTaskQuery(), limit=limit, cursor=cursor
+        )
+
+    async def claim(self, task_id: str, *, assignee: str) -> ExternalTask:
+        """Make ``assignee`` the one who works on an external task.
+
+        Raises:
+            ConflictError: Somebody else has it.
+            NotFoundError: It is not open.
+        """
+        return await external_tasks.claim(self.services, task_id, assignee=assignee)
+
+    async def unclaim(self, task_id: str, *, assignee: str | None = None) -> ExternalTask:
+        """Give an external task back; with ``assignee``, only if it is that one's.
+
+        Raises:
+            ConflictError: Somebody else has it.
+            NotFoundError: It is not open.
+        """
+        return await external_tasks.unclaim(self.services, task_id, assignee=assignee)
+
+    async def complete(
+        self,
+        task_id: str,
+        variables: Mapping[str, object] | None = None,
+        *,
+        completed_by: str | None = None,
+    ) -> ProcessInstance:
+        """Complete an external task, set ``variables``, and return the instance as it came to rest.
+
+        Raises:
+            ConflictError: It is completed already.
+            NotFoundError: There is none.
+            VariableError: A variable cannot be stored; nothing was changed.
+            StepFailedError: A handler that ran inline failed; the task stays open.
+        """
+        return await external_tasks.complete(
+            self.services,
+            self._handlers.invoker(),
+            task_id,
+            variables=variables or {},
+            completed_by=completed_by,
+        )
+
+    async def list_incidents(
+        self, query: IncidentQuery | None = None, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[Incident]:
+        """Return a page of incidents, open ones by default, newest first."""
+        return await self.reads.list_incidents(query or IncidentQuery(), limit=limit, cursor=cursor)
+
+    async def get_incident(self, incident_id: str) -> Incident:
+        """Return one incident.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return await incidents.get_incident(self.services, incident_id)
+
+    async def retry_incident(self, incident_id: str, *, resolved_by: str | None = None) -> Incident:
+        """Give the failed task its attempts back, due now, and resolve the incident.
+
+        Raises:
+            NotFoundError: There is none.
+            ConflictError: It is not open.
+        """
+        return await incidents.retry(self.services, incident_id, resolved_by=resolved_by)
+
+    async def _where(self, instance: ProcessInstance, timeout_s: float) -> str:
+        tasks = await self.list_tasks(TaskQuery(instance_id=instance.id), limit=5)
+        waits = await self.list_external_tasks(ExternalTaskQuery(instance_id=instance.id), limit=5)
+        rests = [f"{task.node_id} ({task.status})" for task in tasks.items]
+        rests += [f"{task.node_id} (external task {task.id})" for task in waits.items]
+        where = ", ".join(rests) or "between two tasks"
+        return f"instance {instance.id} has not ended within {timeout_s} s; it is at {where}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DefinitionError(f"{path} cannot be read: {error.strerror}") from error

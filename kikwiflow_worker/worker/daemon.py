@@ -1,0 +1,307 @@
+"""The worker: start, claim and run, drain, stop."""
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Protocol
+
+from kikwiflow_worker.acquirer.acquirer import Acquirer, AcquirerHooks, AcquirerOptions
+from kikwiflow_worker.acquirer.claim_book import ClaimBook
+from kikwiflow_worker.acquirer.pacing import Pacing
+from kikwiflow_worker.acquirer.renewal import LockRenewer
+from kikwiflow_worker.acquirer.slots import Slots
+from kikwiflow_worker.clock import Clock
+from kikwiflow_worker.errors import StoreUnavailableError
+from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.store.protocol import LockKeeper, TaskQueue, WorkerRecord
+from kikwiflow_worker.telemetry import Event, Metrics, emit
+from kikwiflow_worker.worker.handlers import HandlerRuntime
+from kikwiflow_worker.worker.health import HealthState
+from kikwiflow_worker.worker.loop_monitor import LoopMonitor
+from kikwiflow_worker.worker.maintenance import DatabaseProbe, Maintenance
+from kikwiflow_worker.worker.registry import HandlerRegistry
+from kikwiflow_worker.worker.reporting import StepReport
+from kikwiflow_worker.worker.runner import TaskRunner
+from kikwiflow_worker.worker.store_watch import StoreWatch
+from kikwiflow_worker.worker.supervision import supervised
+from kikwiflow_worker.worker.systemd import Notifier
+
+_START_PAUSE_S = 0.5
+
+
+class StopResult(IntEnum):
+    """How the worker stopped; the value is the process's exit code."""
+
+    DRAINED = 0
+    DEADLINE_PASSED = 75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How a worker behaves; lengths in seconds.
+
+    Attributes:
+        worker_id: Instance name and boot id: a restarted process with the same name is somebody else.
+        version: Of this package.
+    """
+
+    instance_name: str
+    worker_id: str
+    version: str
+    concurrency: int = 10
+    lock_s: float = 30.0
+    poll_interval_s: float = 1.0
+    poll_max_s: float = 5.0
+    grace_s: float = 25.0
+    cancel_s: float = 5.0
+    startup_timeout_s: float = 30.0
+    handler_block_warning_s: float = 1.0
+
+    @property
+    def lock(self) -> timedelta:
+        """How long a claim lasts unless renewed."""
+        return timedelta(seconds=self.lock_s)
+
+
+class WorkerStore(Protocol):
+    """What the worker needs of a database beside the ports."""
+
+    queue: TaskQueue
+
+    async def prepare(self) -> None:
+        """Check the server and create what is missing."""
+        ...
+
+    async def ping(self) -> object:
+        """Ask whether the database answers."""
+        ...
+
+    def skew_s(self) -> float:
+        """Return how many seconds the host's clock is ahead of the database's."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the worker reports to."""
+
+    clock: Clock
+    metrics: Metrics
+    health: HealthState
+    notifier: Notifier
+
+
+class Worker:
+    """One worker process.
+
+    Args:
+        services: The ports and settings of operations, over ``store``.
+        keeper: Renews locks over a connection of its own.
+    """
+
+    def __init__(
+        self,
+        options: WorkerOptions,
+        store: WorkerStore,
+        services: Services,
+        keeper: LockKeeper,
+        registry: HandlerRegistry,
+        surroundings: Surroundings,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._services = services
+        self._clock = surroundings.clock
+        self._metrics = surroundings.metrics
+        self._health = surroundings.health
+        self._notifier = surroundings.notifier
+        self._handlers = HandlerRuntime(registry, threads=options.concurrency)
+        self._book = ClaimBook()
+        self._slots = Slots(options.concurrency)
+        self._renewer = LockRenewer(
+            keeper,
+            self._book,
+            worker_id=options.worker_id,
+            lock=options.lock,
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+        self._store_watch = StoreWatch(self._health, self._metrics)
+        self._runner = TaskRunner(
+            services,
+            store.queue,
+            self._handlers,
+            book=self._book,
+            slots=self._slots,
+            clock=self._clock,
+            report=StepReport(self._clock, self._metrics),
+        )
+        self._stop_requests = 0
+        self._acquirer: Acquirer | None = None
+        self._started_at: datetime | None = None
+
+    def request_stop(self) -> None:
+        """Ask to drain; asked again, to cancel what runs. Call it on the event loop."""
+        self._stop_requests += 1
+        self._slots.poke()
+        if self._acquirer is not None:
+            self._acquirer.stop()
+
+    async def run(self) -> StopResult:
+        """Work until asked to stop.
+
+        Raises:
+            StoreUnavailableError: The database did not answer within the start-up time-out.
+            ConfigurationError: The server cannot be used.
+        """
+        if not await self._prepared():
+            return StopResult.DRAINED
+        self._renewer.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                chores = [group.create_task(chore) for chore in self._chores()]
+                result = await self._claim_and_run()
+                for chore in chores:
+                    chore.cancel()
+        finally:
+            self._handlers.close()
+            self._renewer.stop()
+        emit(Event.WORKER_STOPPED, result=result.name.lower())
+        return result
+
+    async def _prepared(self) -> bool:
+        """Wait for the database; return False if asked to stop meanwhile."""
+        deadline = self._clock.monotonic() + self._options.startup_timeout_s
+        while not self._stop_requests:
+            self._health.beat()
+            try:
+                await self._store.prepare()
+            except StoreUnavailableError as error:
+                if self._clock.monotonic() > deadline:
+                    raise
+                self._store_watch.heard(error)
+                await self._clock.sleep(_START_PAUSE_S)
+            else:
+                self._store_watch.heard(None)
+                self._started_at = self._services.runtime.now()
+                return True
+        return False
+
+    def _chores(self) -> list[Coroutine[object, object, None]]:
+        monitor = LoopMonitor(
+            clock=self._clock,
+            metrics=self._metrics,
+            running=self._handlers.running,
+            warning_seconds=self._options.handler_block_warning_s,
+            on_beat=self._health.beat,
+        )
+        maintenance = Maintenance(
+            DatabaseProbe(ping=self._store.ping, skew_s=self._store.skew_s),
+            self._services.reads,
+            slots=self._slots,
+            clock=self._clock,
+            metrics=self._metrics,
+            store_watch=self._store_watch,
+        )
+        chores: dict[str, Callable[[], Awaitable[None]]] = {
+            "loop monitor": monitor.run,
+            "database watch": maintenance.watch_database,
+            "worker record": lambda: maintenance.record_worker(self._record),
+            "queue measures": maintenance.measure,
+            "systemd": lambda: maintenance.notify_systemd(self._notifier, self._health),
+        }
+        return [supervised(name, run, self._clock) for name, run in chores.items()]
+
+    async def _claim_and_run(self) -> StopResult:
+        options = self._options
+        async with asyncio.TaskGroup() as steps:
+            acquirer = self._acquirer = self._new_acquirer(steps)
+            if self._stop_requests:
+                acquirer.stop()
+            self._health.set_started()
+            self._notifier.ready()
+            emit(
+                Event.WORKER_STARTED,
+                worker_id=options.worker_id,
+                version=options.version,
+                concurrency=options.concurrency,
+                lock_s=options.lock_s,
+                grace_s=options.grace_s,
+                handlers=len(self._handlers.registry),
+            )
+            await supervised("acquirer", acquirer.run, self._clock)
+            return await self._drain()
+
+    def _new_acquirer(self, steps: asyncio.TaskGroup) -> Acquirer:
+        options = self._options
+        pacing = Pacing(
+            shortest_s=options.poll_interval_s, longest_s=options.poll_max_s, jitter=random.Random()
+        )
+        acquirer = Acquirer(
+            self._store.queue,
+            self._slots,
+            pacing,
+            options=AcquirerOptions(
+                worker_id=options.worker_id,
+                lock=options.lock,
+                capabilities=self._handlers.registry.capabilities,
+            ),
+            hooks=AcquirerHooks(
+                may_claim=lambda: not self._renewer.is_late,
+                dispatch=lambda claimed: self._runner.dispatch(claimed, steps, acquirer.wake),
+                on_progress=self._health.progress,
+                on_store=self._store_watch.heard,
+            ),
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+        return acquirer
+
+    async def _drain(self) -> StopResult:
+        """Release what has not started, let the rest finish; past the grace or at a second request, cancel it."""
+        self._health.set_draining()
+        self._notifier.stopping()
+        emit(Event.WORKER_DRAINING, running=self._slots.used, grace_s=self._options.grace_s)
+        self._runner.drain()
+        if await self._idle_within(self._options.grace_s, requests=2):
+            return StopResult.DRAINED
+        self._runner.cancel()
+        await self._idle_within(self._options.cancel_s, requests=None)
+        return StopResult.DEADLINE_PASSED
+
+    async def _idle_within(self, seconds: float, *, requests: int | None) -> bool:
+        """Wait until nothing runs; return False after ``seconds``, or when stop was asked for ``requests`` times."""
+
+        def is_over() -> bool:
+            return self._slots.used == 0 or (
+                requests is not None and self._stop_requests >= requests
+            )
+
+        try:
+            async with asyncio.timeout(seconds):
+                await self._slots.wait_until(is_over)
+        except TimeoutError:
+            return False
+        return self._slots.used == 0
+
+    def _record(self) -> WorkerRecord:
+        options = self._options
+        now = self._services.runtime.now()
+        return WorkerRecord(
+            id=options.worker_id,
+            instance_name=options.instance_name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=options.version,
+            started_at=self._started_at or now,
+            seen_at=now,
+            state="draining" if self._stop_requests else "running",
+            slots=options.concurrency,
+            running=self._slots.used,
+            handlers=tuple(sorted(self._handlers.registry.capabilities.stored)),
+        )

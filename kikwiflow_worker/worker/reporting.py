@@ -1,0 +1,88 @@
+"""Turns what became of a step into log lines and metrics."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kikwiflow_worker.clock import Clock
+from kikwiflow_worker.model.runtime import ClaimedTask, TaskType
+from kikwiflow_worker.model.unit_of_work import OpenIncident, RescheduleTask
+from kikwiflow_worker.operations.execution import Outcome, OutcomeKind
+from kikwiflow_worker.telemetry import Event, Metrics, emit
+
+
+class RunningReport:
+    """The report of one step that is under way."""
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+
+    def ended(self, outcome: Outcome) -> None:
+        """Note what became of the step."""
+        self.outcome = outcome
+
+
+class StepReport:
+    """Reports steps."""
+
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        self._clock = clock
+        self._metrics = metrics
+
+    @contextmanager
+    def step(self, claimed: ClaimedTask) -> Iterator[RunningReport]:
+        """Report the step that runs in the block; a step that raises is not reported."""
+        started = self._clock.monotonic()
+        task = claimed.task
+        if task.type is TaskType.TIMER_TASK and task.due_at is not None:
+            lateness = claimed.claimed_at - task.due_at
+            self._metrics.timer_lateness.observe(max(0.0, lateness.total_seconds()))
+        emit(Event.TASK_STARTED, type=task.type.value, handler=task.handler_name)
+        report = RunningReport()
+        yield report
+        if report.outcome is not None:
+            self._report(claimed, report.outcome, self._clock.monotonic() - started)
+
+    def _report(self, claimed: ClaimedTask, outcome: Outcome, duration_s: float) -> None:
+        key = claimed.instance.definition_key if claimed.instance else ""
+        self._metrics.task_attempts.labels(outcome=outcome.kind.value).inc()
+        self._metrics.task_duration.labels(
+            definition=key, node=claimed.task.node_id, outcome=outcome.kind.value
+        ).observe(duration_s)
+        keys: dict[str, object] = {"definition_key": key, "duration_s": round(duration_s, 4)}
+        if outcome.failure is not None:
+            keys |= {"error_type": outcome.failure.error_type, "error": outcome.failure.message}
+        match outcome.kind:
+            case OutcomeKind.COMPLETED:
+                emit(Event.TASK_COMPLETED, **keys)
+            case OutcomeKind.RETRY_SCHEDULED:
+                emit(Event.TASK_RETRY_SCHEDULED, **keys, **_retry_keys(outcome))
+            case OutcomeKind.INCIDENT_OPENED:
+                emit(Event.TASK_FAILED, **keys)
+            case OutcomeKind.CLAIM_LOST | OutcomeKind.DISCARDED:
+                emit(Event.CLAIM_LOST, **keys, outcome=outcome.kind.value)
+        self._report_changes(outcome)
+
+    def _report_changes(self, outcome: Outcome) -> None:
+        for change in outcome.unit.changes if outcome.unit else ():
+            if isinstance(change, OpenIncident):
+                incident = change.incident
+                emit(
+                    Event.INCIDENT_OPENED,
+                    incident_id=incident.id,
+                    type=incident.type.value,
+                    at=incident.node_id,
+                )
+        ended = outcome.committed.ended
+        if ended is not None:
+            emit(
+                Event.INSTANCE_COMPLETED,
+                definition_key=ended.definition_key,
+                status=ended.status.value,
+            )
+
+
+def _retry_keys(outcome: Outcome) -> dict[str, object]:
+    guard = outcome.unit.guards[0] if outcome.unit else None
+    if isinstance(guard, RescheduleTask):
+        return {"due_at": guard.due_at.isoformat(), "retries_left": guard.retries_left}
+    return {}

@@ -1,0 +1,31 @@
+"""Whether the database answers: one place that says so, once per change."""
+
+from kikwiflow_worker.errors import KikwiflowError
+from kikwiflow_worker.telemetry import Event, Metrics, emit
+from kikwiflow_worker.worker.health import HealthState
+
+
+class StoreWatch:
+    """Tells health, metrics and log when the database goes away and comes back."""
+
+    def __init__(self, health: HealthState, metrics: Metrics) -> None:
+        self._health = health
+        self._metrics = metrics
+        self.is_reachable = False
+        self._was_reachable = False
+
+    def heard(self, error: KikwiflowError | None) -> None:
+        """Note that the database answered, or failed with ``error``."""
+        reachable = error is None
+        if reachable == self.is_reachable:
+            return
+        self.is_reachable = reachable
+        self._health.set_store_reachable(is_reachable=reachable)
+        if error is not None:
+            self._metrics.store_outages.inc()
+            emit(
+                Event.STORE_UNAVAILABLE, error=str(error), hint="work goes on when it answers again"
+            )
+        elif self._was_reachable:
+            emit(Event.STORE_RECOVERED)
+        self._was_reachable = True
