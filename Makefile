@@ -1,0 +1,42 @@
+# Everything a contributor needs. `make help` lists the targets.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test format docs clean
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(READY) ## Make the virtual environment and install everything into it
+
+$(READY): pyproject.toml handlers/pyproject.toml constraints.txt scripts/setup.sh
+	PYTHON=$(PYTHON) bash scripts/setup.sh $(VENV)
+	@touch $@
+
+demo: setup ## Watch two workers, one of them killed, finish a few hundred processes
+	$(BIN)/python demo/run.py
+
+check: setup ## Format, lint, types, import contracts, deployment files, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_deploy.py
+	$(BIN)/python scripts/docs.py --check
+
+test: setup ## All tests, with real worker processes and a real replica set
+	$(BIN)/pytest
+
+format: setup ## Format the code and sort the imports
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: setup ## Write the generated pages of docs/reference
+	$(BIN)/python scripts/docs.py
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
