@@ -12,7 +12,8 @@ definition's ``executor`` or ``providerBean``. It may run more than once for one
 """
 
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -101,7 +102,8 @@ class EvaluationContext(Mapping[str, Value]):
     def __init__(self, view: StepView, variables: Variables) -> None:
         self.view = view
         """Where this step runs."""
-        self._variables = dict(variables)
+        # A list or dict belongs to the engine: changing it in place would change nothing that is stored.
+        self._variables = {name: deepcopy(value) for name, value in variables.items()}
 
     def __getitem__(self, name: str) -> Value:
         return self._variables[name]
@@ -158,10 +160,12 @@ class ExecutionContext(EvaluationContext):
     none of them.
     """
 
-    def __init__(self, view: StepView, variables: Variables) -> None:
+    def __init__(
+        self, view: StepView, variables: Variables, transient: Collection[str] = ()
+    ) -> None:
         super().__init__(view, variables)
         self._changes: list[VariableChange] = []
-        self._transient: set[str] = set()
+        self._transient = set(transient)
         self._cancelled = threading.Event()
 
     def set(self, name: str, value: object, *, transient: bool = False) -> None:
@@ -177,12 +181,13 @@ class ExecutionContext(EvaluationContext):
             VariableError: The value cannot be stored. Nothing is changed.
         """
         normal = normalize(name, value)
-        self._apply(SetVariable(name, normal))
         (self._transient.add if transient else self._transient.discard)(name)
+        self._apply(SetVariable(name, normal))
 
     def unset(self, name: str) -> None:
         """Remove a variable; removing one that does not exist is no error."""
         check_name(name)
+        self._transient.discard(name)
         self._apply(UnsetVariable(name))
 
     def increment(self, name: str, by: float = 1) -> None:
@@ -210,13 +215,13 @@ class ExecutionContext(EvaluationContext):
         return self._cancelled.is_set()
 
     @property
-    def changes(self) -> Sequence[VariableChange]:
+    def changes(self) -> tuple[VariableChange, ...]:
         """The changes so far, in order, without those of transient variables."""
-        return [change for change in self._changes if change.name not in self._transient]
+        return tuple(self._changes)
 
     @property
     def transient(self) -> dict[str, Value]:
-        """The transient variables set so far."""
+        """All transient variables as they are now."""
         return {name: self._variables[name] for name in self._transient if name in self._variables}
 
     def cancel(self) -> None:
@@ -225,7 +230,8 @@ class ExecutionContext(EvaluationContext):
 
     def _apply(self, change: VariableChange) -> None:
         apply_change(self._variables, change)
-        self._changes.append(change)
+        if change.name not in self._transient:
+            self._changes.append(change)
 
 
 TaskHandler = Callable[

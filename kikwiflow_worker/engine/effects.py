@@ -13,11 +13,17 @@ from kikwiflow_worker.model.variables import Value, VariableChange, Variables
 
 @dataclass(frozen=True, slots=True)
 class CallHandler:
-    """Run a task handler; answer with ``HandlerReturned`` or ``Raised``."""
+    """Run a task handler; answer with ``HandlerReturned`` or ``Raised``.
+
+    Attributes:
+        variables: What the handler sees.
+        transient: The names of those that are never stored.
+    """
 
     capability: Capability
     view: StepView
     variables: Variables
+    transient: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HandlerReturned:
-    """The handler is done; ``transient`` variables stay in memory for the rest of this run."""
+    """The handler is done; ``transient`` are all variables that stay in memory for the rest of this run."""
 
     changes: tuple[VariableChange, ...] = ()
     transient: Mapping[str, Value] = field(default_factory=dict)
@@ -100,3 +106,14 @@ class Raised:
 
 
 Reply: TypeAlias = HandlerReturned | Answered | DueDateGiven | Raised
+
+
+def fatal_failure(error: Exception, *, stack_trace: str = "") -> Failure:
+    """Return the failure for an error that no repetition heals: a person has to change a variable or the definition."""
+    return Failure(
+        kind=FailureKind.FATAL,
+        error_type=type(error).__name__,
+        message=str(error),
+        stack_trace=stack_trace,
+        cause=error,
+    )

@@ -73,7 +73,9 @@ def decide(
     match failure.kind:
         case FailureKind.RETRY_LATER:
             return TryAgain(
-                due_at=now + failure.delay, attempts=attempts, retries_left=retries_left
+                due_at=now + min(failure.delay, _LATEST),
+                attempts=attempts,
+                retries_left=retries_left,
             )
         case FailureKind.BUSINESS:
             return GiveUp(type=IncidentType.UNHANDLED_BUSINESS_ERROR, attempts=attempts + 1)

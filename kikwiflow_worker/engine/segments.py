@@ -7,12 +7,12 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from kikwiflow_worker.engine.draft import Draft, StepFailedError, Surroundings
-from kikwiflow_worker.engine.effects import Effect, Failure, FailureKind, Reply
+from kikwiflow_worker.engine.draft import Draft, Surroundings
+from kikwiflow_worker.engine.effects import Effect, Failure, Reply
 from kikwiflow_worker.engine.incidents import give_up
 from kikwiflow_worker.engine.retries import GiveUp, TryAgain
+from kikwiflow_worker.engine.visits import derived_id
 from kikwiflow_worker.engine.walk import PathState, StepFailed, walk
-from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.nodes import FlowNode
 from kikwiflow_worker.model.runtime import (
@@ -66,17 +66,11 @@ def start_instance(
 
     Raises:
         StepFailedError: A node failed; nothing is to be written.
+        ExecutionError: The definition cannot be run; nothing is to be written.
     """
-    draft = Draft(
-        definition=definition,
-        instance=instance,
-        root_id=instance.id,
-        head=None,
-        caller_drives=True,
-        surroundings=surroundings,
-    )
-    state = yield from _driven(draft, definition.start_node_id, None, at_boundary=False)
-    after = replace(instance, variables=draft.variables)
+    draft = Draft(definition, instance, surroundings, caller_drives=True)
+    state = yield from walk(draft, definition.start_node_id, None, after=instance.id)
+    after = replace(instance, variables=draft.variables.stored)
     if state is PathState.ENDED:
         ended = replace(after, status=InstanceStatus.COMPLETED, ended_at=draft.now, open_paths=0)
         return _result(draft, (), (RecordEnded(ended),))
@@ -96,21 +90,18 @@ def complete_external_task(
 
     Raises:
         StepFailedError: A node failed; nothing is to be written and the task stays open.
+        VariableTooLargeError: With ``variables`` the instance would pass its limit; likewise.
+        ExecutionError: The definition cannot be run; likewise.
     """
-    draft = Draft(
-        definition=definition,
-        instance=instance,
-        root_id=task.id,
-        head=None,
-        caller_drives=True,
-        surroundings=surroundings,
-    )
+    draft = Draft(definition, instance, surroundings, caller_drives=True)
     node = definition.node(task.node_id)
-    draft.apply(tuple(SetVariable(name, value) for name, value in variables.items()), {})
+    draft.variables.apply(tuple(SetVariable(name, value) for name, value in variables.items()), {})
     state = PathState.ENDED
     if node.outgoing:
         target = node.outgoing[0].target_node_id or ""
-        state = yield from _driven(draft, target, task, at_boundary=node.commit_after)
+        state = yield from walk(
+            draft, target, task.branch, after=task.id, at_boundary=node.commit_after
+        )
     guard = CompleteExternalTask(
         task_id=task.id,
         instance_id=instance.id,
@@ -136,16 +127,9 @@ def run_task(
         ExecutionError: The task's node is not in the definition, or is of a type that this release does not run.
     """
     task, claim = claimed.task, claimed.claim
-    draft = Draft(
-        definition=definition,
-        instance=instance,
-        root_id=task.id,
-        head=task,
-        caller_drives=False,
-        surroundings=surroundings,
-    )
+    draft = Draft(definition, instance, surroundings, caller_drives=False)
     try:
-        state = yield from walk(draft, task.node_id, task.branch, at_boundary=False, head=task)
+        state = yield from walk(draft, task.node_id, task.branch, after=task.id, head=task)
     except StepFailed as step:
         return _failed(draft, claimed, step.node, step.failure)
     guard: Guard = RemoveTask(claim)
@@ -157,22 +141,6 @@ def run_task(
     elif state is PathState.ENDED:
         changes += (EndPath(draft.instance.id, draft.now),)
     return _result(draft, (guard,), changes)
-
-
-def _driven(
-    draft: Draft, node_id: str, task: ExternalTask | None, *, at_boundary: bool
-) -> Generator[Effect, Reply, PathState]:
-    """Walk for a caller: what the definition or the data does not allow is the caller's error, too."""
-    try:
-        branch = task.branch if task else None
-        return (yield from walk(draft, node_id, branch, at_boundary=at_boundary, head=None))
-    except StepFailedError:
-        raise
-    except ExecutionError as error:
-        failure = Failure(
-            kind=FailureKind.FATAL, error_type=type(error).__name__, message=str(error), cause=error
-        )
-        raise StepFailedError(draft.instance.id, node_id, failure) from error
 
 
 def _failed(draft: Draft, claimed: ClaimedTask, node: FlowNode, failure: Failure) -> SegmentResult:
@@ -188,17 +156,17 @@ def _failed(draft: Draft, claimed: ClaimedTask, node: FlowNode, failure: Failure
                 retries_left=verdict.retries_left,
                 error=failure.message,
             )
-            return SegmentResult(UnitOfWork((guard,), ()), draft.visible(), failure)
+            return SegmentResult(UnitOfWork((guard,), ()), draft.variables.visible(), failure)
         case GiveUp():
             unit = give_up(claimed, verdict.type, failure, now=draft.now, attempts=verdict.attempts)
-            return SegmentResult(unit, draft.visible(), failure)
+            return SegmentResult(unit, draft.variables.visible(), failure)
 
 
 def _arrival(draft: Draft, task: ExternalTask) -> InsertTask:
     """The record that a branch ended, for one that had no executable task of its own (protocol R9)."""
     return InsertTask(
         ExecutableTask(
-            id=draft.derive_id(task.node_id),
+            id=derived_id(task.id, "arrival"),
             type=TaskType.ARRIVAL,
             node_id=task.node_id,
             instance_id=task.instance_id,
@@ -213,4 +181,4 @@ def _arrival(draft: Draft, task: ExternalTask) -> InsertTask:
 
 
 def _result(draft: Draft, guards: tuple[Guard, ...], changes: tuple[Change, ...]) -> SegmentResult:
-    return SegmentResult(UnitOfWork(guards, changes), draft.visible())
+    return SegmentResult(UnitOfWork(guards, changes), draft.variables.visible())

@@ -5,11 +5,13 @@ leaves a task where it cannot: at a transaction boundary, a wait state, a split,
 does not have, and at a node that failed (design 3).
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from dataclasses import replace
 from enum import Enum
+from functools import partial
 
 from kikwiflow_worker.engine.draft import Draft
-from kikwiflow_worker.engine.due_dates import due_at
+from kikwiflow_worker.engine.due_dates import due_at, given_due_date
 from kikwiflow_worker.engine.effects import (
     Answered,
     AskAnswer,
@@ -18,13 +20,15 @@ from kikwiflow_worker.engine.effects import (
     DueDateGiven,
     Effect,
     Failure,
-    FailureKind,
     HandlerReturned,
     Raised,
     Reply,
+    fatal_failure,
 )
 from kikwiflow_worker.engine.gateways import choose_flow
-from kikwiflow_worker.errors import ExecutionError, VariableError
+from kikwiflow_worker.engine.visits import Visit, derived_id
+from kikwiflow_worker.errors import ExecutionError
+from kikwiflow_worker.handler import StepView
 from kikwiflow_worker.model.capability import Capability, HandlerKind
 from kikwiflow_worker.model.nodes import (
     BoundaryErrorHandler,
@@ -47,7 +51,7 @@ from kikwiflow_worker.model.nodes import (
     TimerTaskNode,
 )
 from kikwiflow_worker.model.runtime import Branch, ExecutableTask, TaskType
-from kikwiflow_worker.model.variables import to_text
+from kikwiflow_worker.model.variables import Variables, to_text
 
 
 class PathState(Enum):
@@ -67,6 +71,8 @@ class StepFailed(Exception):  # noqa: N818 - it never leaves the engine
 
 
 Steps = Generator[Effect, Reply, PathState]
+Step = Generator[Effect, Reply, str | PathState]
+"""One node: returns the next node's id, or how the path ended."""
 
 
 def walk(
@@ -74,13 +80,15 @@ def walk(
     node_id: str,
     branch: Branch | None,
     *,
-    at_boundary: bool,
-    head: ExecutableTask | None,
+    after: str,
+    at_boundary: bool = False,
+    head: ExecutableTask | None = None,
 ) -> Steps:
     """Walk from ``node_id`` until the path rests or ends.
 
     Args:
         branch: The parallel branch that this path belongs to.
+        after: The visit that this path comes from: the id of an instance, an external task or a branch.
         at_boundary: Whether the next task must become a row, because a commit is due before it.
         head: The claimed task that rests at ``node_id``, if that node is being resumed.
 
@@ -88,32 +96,32 @@ def walk(
         StepFailed: The head node failed.
         StepFailedError: A node failed and a caller drives the segment.
     """
-    return (yield from _Walk(draft, branch).run(node_id, at_boundary, head))
+    return (yield from _Walk(draft, branch, after, at_boundary).run(node_id, head))
 
 
 class _Walk:
-    """One path: a branch and the rule whether the next task must rest."""
+    """One path: its branch, the visit it has come to, and whether the next task must rest."""
 
-    def __init__(self, draft: Draft, branch: Branch | None) -> None:
+    def __init__(self, draft: Draft, branch: Branch | None, after: str, at_boundary: bool) -> None:
         self._draft = draft
         self._branch = branch
-        self._at_boundary = False
-
-    def run(self, node_id: str, at_boundary: bool, head: ExecutableTask | None) -> Steps:
+        self._visit_id = after
         self._at_boundary = at_boundary
+
+    def run(self, node_id: str, head: ExecutableTask | None) -> Steps:
         while True:
-            self._at_boundary = self._draft.visit() or self._at_boundary
+            self._at_boundary = self._draft.count_node() or self._at_boundary
             node = self._draft.definition.node(node_id)
+            self._visit_id = head.id if head else derived_id(self._visit_id, node.id)
             target = yield from self._step(node, head)
             if isinstance(target, PathState):
                 return target
-            self._at_boundary = self._at_boundary or node.commit_after
+            self._at_boundary = self._at_boundary or (
+                node.commit_after and not isinstance(node, ParallelGateway)
+            )
             node_id, head = target, None
 
-    def _step(
-        self, node: FlowNode, head: ExecutableTask | None
-    ) -> Generator[Effect, Reply, str | PathState]:
-        """Do what the node is for; return the next node's id, or how the path ended."""
+    def _step(self, node: FlowNode, head: ExecutableTask | None) -> Step:
         match node:
             case StartEvent():
                 return _next(node)
@@ -123,9 +131,7 @@ class _Walk:
                 arrives = self._branch is not None and head is None
                 return PathState.ENDED if arrives else _next(node)
             case ExternalTaskNode():
-                self._draft.wait_outside(
-                    node, task_id=self._draft.derive_id(node.id), branch=self._branch
-                )
+                self._draft.wait_outside(self._visit(node, TaskType.STANDARD))
                 return PathState.RESTED
             case ExecutableTaskNode():
                 return (yield from self._executable_task(node, head))
@@ -149,159 +155,122 @@ class _Walk:
                     "deploy a version without it or use a newer worker"
                 )
 
-    def _executable_task(
-        self, node: ExecutableTaskNode, head: ExecutableTask | None
-    ) -> Generator[Effect, Reply, str | PathState]:
-        draft, capability = (
-            self._draft,
-            Capability(HandlerKind.TASK_HANDLER, node.handler_name or ""),
-        )
-        visit_id = head.id if head else draft.derive_id(node.id)
-        rests = self._at_boundary or node.commit_before or not draft.can_run(capability)
-        if head is None and rests:
-            draft.rest_at(
-                node,
-                TaskType.STANDARD,
-                task_id=visit_id,
-                branch=self._branch,
-                capability=capability,
-            )
-            return PathState.RESTED
-        view = draft.view(node, visit_id=visit_id, attempts=head.attempts if head else 0)
-        reply = yield CallHandler(capability, view, draft.visible())
-        try:
-            match reply:
-                case HandlerReturned(changes, transient):
-                    draft.apply(changes, transient)
-                    return _next(node)
-                case Raised(failure):
-                    pass
-                case _:
-                    raise TypeError(f"a handler cannot be answered with {reply!r}")
-        except VariableError as error:
-            failure = _fatal(error)
-        return self._failed(node, TaskType.STANDARD, failure, visit_id, capability, head)
+    def _executable_task(self, node: ExecutableTaskNode, head: ExecutableTask | None) -> Step:
+        def accept(reply: Reply | None) -> str | PathState:
+            if not isinstance(reply, HandlerReturned):
+                raise _unexpected(node, reply)
+            self._draft.variables.apply(reply.changes, reply.transient)
+            return _next(node)
 
-    def _exclusive_gateway(
-        self, node: ExclusiveGateway, head: ExecutableTask | None
-    ) -> Generator[Effect, Reply, str | PathState]:
-        draft = self._draft
-        visit_id = head.id if head else draft.derive_id(node.id)
-        capability = None
-        failure: Failure
-        try:
-            if node.provider_type is GatewayProvider.BEAN:
-                capability = Capability(HandlerKind.ANSWER_PROVIDER, node.provider_bean or "")
-                if head is None and not draft.can_run(capability):
-                    draft.rest_at(
-                        node,
-                        TaskType.EXCLUSIVE_GATEWAY,
-                        task_id=visit_id,
-                        branch=self._branch,
-                        capability=capability,
-                    )
-                    return PathState.RESTED
-                view = draft.view(node, visit_id=visit_id, attempts=head.attempts if head else 0)
-                reply = yield AskAnswer(capability, view, draft.visible())
+        capability = Capability(HandlerKind.TASK_HANDLER, node.handler_name or "")
+        visit = self._visit(node, TaskType.STANDARD, capability, head)
+        rests = self._at_boundary or node.commit_before
+        transient = self._draft.variables.transient_names
+        call = partial(CallHandler, transient=transient)
+        return (yield from self._attempt(visit, call, accept, rests=rests))
+
+    def _exclusive_gateway(self, node: ExclusiveGateway, head: ExecutableTask | None) -> Step:
+        def accept(reply: Reply | None) -> str | PathState:
+            if isinstance(reply, Answered):
+                answer = reply.answer
+            elif reply is None:
+                answer = to_text(self._draft.variables.visible().get(node.provider_variable or ""))
             else:
-                reply = Answered(to_text(draft.visible().get(node.provider_variable or "")))
-            match reply:
-                case Answered(answer):
-                    return _target(node, choose_flow(node, answer).target_node_id)
-                case Raised(raised):
-                    failure = raised
-                case _:
-                    raise TypeError(f"a gateway cannot be answered with {reply!r}")
-        except ExecutionError as error:
-            failure = _fatal(error)
-        return self._failed(node, TaskType.EXCLUSIVE_GATEWAY, failure, visit_id, capability, head)
+                raise _unexpected(node, reply)
+            return _target(node, choose_flow(node, answer).target_node_id)
 
-    def _timer(
-        self, node: TimerTaskNode, head: ExecutableTask | None
-    ) -> Generator[Effect, Reply, str | PathState]:
+        capability = None
+        if node.provider_type is GatewayProvider.BEAN:
+            capability = Capability(HandlerKind.ANSWER_PROVIDER, node.provider_bean or "")
+        visit = self._visit(node, TaskType.EXCLUSIVE_GATEWAY, capability, head)
+        return (yield from self._attempt(visit, AskAnswer, accept))
+
+    def _timer(self, node: TimerTaskNode, head: ExecutableTask | None) -> Step:
+        def accept(reply: Reply | None) -> str | PathState:
+            if isinstance(reply, DueDateGiven):
+                value = reply.value
+            elif reply is None:
+                value = given_due_date(node, self._draft.variables.visible())
+            else:
+                raise _unexpected(node, reply)
+            due = due_at(value, now=self._draft.now, timer=node.id)
+            waiting = replace(
+                visit, id=derived_id(visit.id, node.id), task_type=TaskType.TIMER_TASK
+            )
+            self._draft.rest_at(replace(waiting, capability=None), due_at=due)
+            return PathState.RESTED
+
         if head is not None and head.type is TaskType.TIMER_TASK:
             return _next(node)
-        draft = self._draft
-        visit_id = head.id if head else draft.derive_id(node.id)
         capability = None
-        failure: Failure
-        try:
-            if node.provider_type is TimerProvider.BEAN:
-                capability = Capability(HandlerKind.DUE_DATE_PROVIDER, node.provider_bean or "")
-                if head is None and not draft.can_run(capability):
-                    draft.rest_at(
-                        node,
-                        TaskType.TIMER_SCHEDULE,
-                        task_id=visit_id,
-                        branch=self._branch,
-                        capability=capability,
-                    )
-                    return PathState.RESTED
-                view = draft.view(node, visit_id=visit_id, attempts=head.attempts if head else 0)
-                reply = yield AskDueDate(capability, view, draft.visible())
-            else:
-                reply = DueDateGiven(self._given_due_date(node))
-            match reply:
-                case DueDateGiven(value):
-                    due = due_at(value, now=draft.now)
-                    task_id = draft.derive_id(node.id) if head else visit_id
-                    draft.rest_at(
-                        node, TaskType.TIMER_TASK, task_id=task_id, branch=self._branch, due_at=due
-                    )
-                    return PathState.RESTED
-                case Raised(raised):
-                    failure = raised
-                case _:
-                    raise TypeError(f"a timer cannot be answered with {reply!r}")
-        except ExecutionError as error:
-            failure = _fatal(error)
-        return self._failed(node, TaskType.TIMER_SCHEDULE, failure, visit_id, capability, head)
+        if node.provider_type is TimerProvider.BEAN:
+            capability = Capability(HandlerKind.DUE_DATE_PROVIDER, node.provider_bean or "")
+        visit = self._visit(node, TaskType.TIMER_SCHEDULE, capability, head)
+        return (yield from self._attempt(visit, AskDueDate, accept))
 
-    def _given_due_date(self, node: TimerTaskNode) -> str:
-        if node.provider_type is TimerProvider.STATIC:
-            return node.static_value or ""
-        name = node.provider_variable or ""
-        text = to_text(self._draft.visible().get(name))
-        if text is None:
-            raise ExecutionError(
-                f"timer {node.id} takes its due date from variable {name!r}, which is missing or null; "
-                "set it to an ISO-8601 instant or duration and retry"
-            )
-        return text
-
-    def _split(self, node: ParallelGateway) -> Generator[Effect, Reply, str | PathState]:
+    def _split(self, node: ParallelGateway) -> Step:
         """Start every branch in this commit; go straight on if none of them rests (protocol R9)."""
         draft = self._draft
         join = draft.definition.node(node.target_join_id or "")
-        join_task_id = draft.derive_id(join.id)
+        join_task_id = derived_id(self._visit_id, join.id)
         pending: list[str] = []
         for index, flow in enumerate(node.outgoing):
             inner = Branch(f"{join_task_id}:{index}", join_task_id)
-            state = yield from walk(
-                draft, _target(node, flow.target_node_id), inner, at_boundary=True, head=None
-            )
+            target = _target(node, flow.target_node_id)
+            state = yield from walk(draft, target, inner, after=inner.id, at_boundary=True)
             if state is PathState.RESTED:
                 pending.append(inner.id)
-        if not pending:
-            return _next(join)
-        draft.rest_at_join(join, task_id=join_task_id, branch=self._branch, pending=tuple(pending))
+        if pending:
+            waiting = Visit(join_task_id, join, TaskType.JOIN_GATEWAY, self._branch)
+            draft.rest_at_join(waiting, pending=tuple(pending))
+            return PathState.RESTED
+        self._visit_id = join_task_id
+        self._at_boundary = self._at_boundary or join.commit_after
+        return _next(join)
+
+    def _attempt(
+        self,
+        visit: Visit,
+        ask: Callable[[Capability, StepView, Variables], Effect],
+        accept: Callable[[Reply | None], str | PathState],
+        *,
+        rests: bool = False,
+    ) -> Step:
+        """Leave the node to a worker, or ask what it needs and accept the reply; a failure stays with the node.
+
+        Args:
+            accept: Takes the reply, or None where the node needs no user code.
+            rests: Whether a commit is due before the node.
+        """
+        draft, capability = self._draft, visit.capability
+        is_missing = capability is not None and not draft.can_run(capability)
+        if visit.head is None and (rests or is_missing):
+            draft.rest_at(visit)
+            return PathState.RESTED
+        try:
+            reply = (
+                (yield ask(capability, draft.view(visit), draft.variables.visible()))
+                if capability
+                else None
+            )
+            if not isinstance(reply, Raised):
+                return accept(reply)
+            failure = reply.failure
+        except ExecutionError as error:
+            failure = fatal_failure(error)
+        if visit.head is not None:
+            raise StepFailed(visit.node, failure)
+        draft.fail_inline(visit, failure)
         return PathState.RESTED
 
-    def _failed(
+    def _visit(
         self,
         node: FlowNode,
         task_type: TaskType,
-        failure: Failure,
-        visit_id: str,
-        capability: Capability | None,
-        head: ExecutableTask | None,
-    ) -> PathState:
-        if head is not None:
-            raise StepFailed(node, failure)
-        self._draft.fail_inline(
-            node, task_type, failure, task_id=visit_id, branch=self._branch, capability=capability
-        )
-        return PathState.RESTED
+        capability: Capability | None = None,
+        head: ExecutableTask | None = None,
+    ) -> Visit:
+        return Visit(self._visit_id, node, task_type, self._branch, capability, head)
 
 
 def _next(node: FlowNode) -> str | PathState:
@@ -316,8 +285,5 @@ def _target(node: FlowNode, target: str | None) -> str:
     return target
 
 
-def _fatal(error: ExecutionError) -> Failure:
-    """An error that no repetition heals: a person has to change a variable or the definition."""
-    return Failure(
-        kind=FailureKind.FATAL, error_type=type(error).__name__, message=str(error), cause=error
-    )
+def _unexpected(node: FlowNode, reply: Reply | None) -> TypeError:
+    return TypeError(f"node {node.id} cannot be answered with {type(reply).__name__}")

@@ -135,7 +135,8 @@ def _text(value: Value) -> str:
         case float():
             return _float_text(value)
         case datetime():
-            return value.isoformat().replace("+00:00", "Z")
+            precision = "milliseconds" if value.microsecond else "seconds"
+            return value.isoformat(timespec=precision).replace("+00:00", "Z")
         case list():
             return "[" + ", ".join(_text(item) for item in value) + "]"
         case dict():
@@ -300,7 +301,7 @@ def apply_change(variables: dict[str, Value], change: VariableChange) -> None:
                 raise VariableError(
                     name, f"cannot be appended to: it holds a {type(items).__name__}"
                 )
-            variables[name] = [*items, value]
+            variables[name] = normalize(name, [*items, value])
 
 
 def net_changes(changes: Sequence[VariableChange]) -> tuple[VariableChange, ...]:
@@ -338,5 +339,13 @@ def _merged(changes: Sequence[VariableChange]) -> list[VariableChange]:
     if increments and appends:
         raise VariableError(increments[0].name, "cannot be incremented and appended to in one step")
     if increments:
-        return [IncrementVariable(increments[0].name, sum(change.by for change in increments))]
+        return [_summed(increments)]
     return [*appends]
+
+
+def _summed(increments: Sequence[IncrementVariable]) -> IncrementVariable:
+    name = increments[0].name
+    total = normalize(name, sum(change.by for change in increments))
+    if not isinstance(total, int | float):
+        raise TypeError("a sum of numbers is a number")
+    return IncrementVariable(name, total)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kikwiflow_worker.engine.effects import Failure, FailureKind
+from kikwiflow_worker.engine.effects import Failure, FailureKind, fatal_failure
 from kikwiflow_worker.engine.incidents import give_up
 from kikwiflow_worker.engine.segments import SegmentResult, run_task
 from kikwiflow_worker.errors import (
@@ -129,7 +129,7 @@ async def _run(
     except (ExecutionError, DefinitionError) as error:
         return _refused(services, claimed, error, IncidentType.FAILED_JOB)
     except Exception as error:
-        failure = _failure(error, stack_trace=traceback.format_exc())
+        failure = fatal_failure(error, stack_trace=traceback.format_exc())
         return _give_up(services, claimed, IncidentType.FAILED_JOB, failure)
 
 
@@ -146,7 +146,7 @@ def _worker_lost(services: Services, claimed: ClaimedTask) -> SegmentResult:
 def _refused(
     services: Services, claimed: ClaimedTask, error: Exception, incident_type: IncidentType
 ) -> SegmentResult:
-    return _give_up(services, claimed, incident_type, _failure(error, stack_trace=""))
+    return _give_up(services, claimed, incident_type, fatal_failure(error))
 
 
 def _give_up(
@@ -155,16 +155,6 @@ def _give_up(
     now = services.runtime.now()
     unit = give_up(claimed, incident_type, failure, now=now, attempts=claimed.task.attempts + 1)
     return SegmentResult(unit, {}, failure)
-
-
-def _failure(error: Exception, *, stack_trace: str) -> Failure:
-    return Failure(
-        kind=FailureKind.FATAL,
-        error_type=type(error).__name__,
-        message=str(error),
-        stack_trace=stack_trace,
-        cause=error,
-    )
 
 
 def _kind(unit: UnitOfWork) -> OutcomeKind:

@@ -90,7 +90,7 @@ class StepInvoker:
         match effect:
             case CallHandler():
                 return await self._call_handler(
-                    handler, ExecutionContext(effect.view, effect.variables)
+                    handler, ExecutionContext(effect.view, effect.variables, effect.transient)
                 )
             case AskAnswer():
                 context = EvaluationContext(effect.view, effect.variables)
@@ -108,7 +108,7 @@ class StepInvoker:
                 raise TypeError(
                     f"a handler returns None or a mapping of variables, not {type(result).__name__}"
                 )
-            return HandlerReturned(tuple(context.changes), context.transient)
+            return HandlerReturned(context.changes, context.transient)
 
         return await self._guarded(handler, context, returned)
 

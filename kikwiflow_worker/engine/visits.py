@@ -1,0 +1,40 @@
+"""Visits: one passage of a path through a node, and the id that belongs to it."""
+
+from dataclasses import dataclass
+from uuid import NAMESPACE_OID, UUID, uuid5
+
+from kikwiflow_worker.model.capability import Capability
+from kikwiflow_worker.model.nodes import FlowNode
+from kikwiflow_worker.model.runtime import Branch, ExecutableTask, TaskType
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One passage of a path through a node.
+
+    Attributes:
+        id: The id of the row that rests here, if one does, and the idempotency key of the user code that runs here
+            (protocol R5). It follows from the visit before, so it does not depend on where a path was cut into segments.
+        task_type: Of the row, if one rests here.
+        capability: The user code that the node needs, if any.
+        head: The claimed task that is being resumed here, if any.
+    """
+
+    id: str
+    node: FlowNode
+    task_type: TaskType
+    branch: Branch | None = None
+    capability: Capability | None = None
+    head: ExecutableTask | None = None
+
+
+def derived_id(before: str, name: str) -> str:
+    """Return the id of what follows ``before`` under ``name``: the same whenever a step is repeated."""
+    return str(uuid5(_namespace(before), name))
+
+
+def _namespace(before: str) -> UUID:
+    try:
+        return UUID(before)
+    except ValueError:
+        return uuid5(NAMESPACE_OID, before)
