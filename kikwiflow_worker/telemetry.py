@@ -124,7 +124,6 @@ class Event(StrEnum):
         "A commit found that the task belongs to somebody else; nothing was written.",
     )
     JOIN_RELEASED = "join.released", LogLevel.INFO, "The last branch arrived and the join goes on."
-    INSTANCE_STARTED = "instance.started", LogLevel.INFO, "A process instance was created."
     INSTANCE_COMPLETED = "instance.completed", LogLevel.INFO, "A process instance reached its end."
     INSTANCE_CANCELLED = (
         "instance.cancelled",
@@ -132,22 +131,12 @@ class Event(StrEnum):
         "A process instance was ended before its end.",
     )
     INCIDENT_OPENED = "incident.opened", LogLevel.ERROR, "A failure waits for a person."
-    INCIDENT_RESOLVED = (
-        "incident.resolved",
-        LogLevel.INFO,
-        "A person or a retry settled an incident.",
-    )
     STORE_UNAVAILABLE = (
         "store.unavailable",
         LogLevel.WARNING,
         "The database does not answer; the worker backs off and is not ready.",
     )
     STORE_RECOVERED = "store.recovered", LogLevel.INFO, "The database answers again."
-    DEFINITION_DEPLOYED = (
-        "definition.deployed",
-        LogLevel.INFO,
-        "A version of a process definition was stored.",
-    )
     CLOCK_SKEWED = (
         "clock.skewed",
         LogLevel.WARNING,

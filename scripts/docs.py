@@ -1,19 +1,22 @@
 """Writes the generated pages of docs/reference, and checks all pages: generated ones are up to date, links lead somewhere.
 
-    python scripts/docs.py            write the generated pages
-    python scripts/docs.py --check    report what is out of date or broken; exit 1 if anything is
+python scripts/docs.py            write the generated pages
+python scripts/docs.py --check    report what is out of date or broken; exit 1 if anything is
 """
 
 import argparse
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
+
 from kikwiflow_worker import errors
-from kikwiflow_worker.settings import settings_reference
-from kikwiflow_worker.store.mongo.collections import INDEXES, SCHEMA_VERSION
+from kikwiflow_worker.cli.app import cli
+from kikwiflow_worker.settings import Settings, settings_reference
+from kikwiflow_worker.store.mongo.collections import COLLECTION_NAMES, INDEXES, SCHEMA_VERSION
 from kikwiflow_worker.telemetry import events_reference, metrics_reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,18 +54,25 @@ def error_reference() -> str:
     for _, cls in inspect.getmembers(errors, inspect.isclass):
         if issubclass(cls, errors.KikwiflowError):
             first = (inspect.getdoc(cls) or "").split("\n")[0]
-            rows.append((cls.__mro__[1].__name__, cls.__name__, cls.exit_code, cls.retryable, first))
+            rows.append(
+                (cls.__mro__[1].__name__, cls.__name__, cls.exit_code, cls.retryable, first)
+            )
     lines = [
         f"| `{name}` | `{base}` | {code} | {'yes' if retryable else 'no'} | {text} |"
         for base, name, code, retryable, text in sorted(rows)
     ]
     head = "| Error | Is a | Exit code | Retryable | Meaning |\n|---|---|---|---|---|\n"
-    return "# Errors\n\nAll errors of the package, and what the command line exits with.\n\n" + head + "\n".join(lines) + "\n"
+    return (
+        "# Errors\n\nAll errors of the package, and what the command line exits with.\n\n"
+        + head
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 def stored_documents() -> str:
     rows = [
-        f"| `{index.collection}` | `{index.name}` | {', '.join(f'`{key}` {order:+d}' for key, order in index.keys)} | "
+        f"| `{COLLECTION_NAMES[index.collection]}` | `{index.name}` | {', '.join(f'`{key}` {order:+d}' for key, order in index.keys)} | "
         f"{', '.join(f'`{name}`' for name in index.options) or '-'} |"
         for index in INDEXES
     ]
@@ -75,7 +85,56 @@ def stored_documents() -> str:
     )
 
 
+def command_line() -> str:
+    return (
+        "# Command line\n\nWithout a command, `kikwiflow-worker` runs a worker; its options are the "
+        "[settings](configuration.md). Every command that needs the database takes the options that say where it is: "
+        "`--mongodb-uri`, `--mongodb-uri-file`, `--mongodb-database`, `--embedded`, `--mongod-path`, `--allow-standalone`, "
+        "`--config`. All take `--debug` and `--help`.\n\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 69 database not available, 75 the worker's grace passed, "
+        "78 wrong settings, 130 interrupted. Errors have [theirs](errors.md).\n"
+        + "".join(_command(cli, "kikwiflow-worker"))
+    )
+
+
+def _command(command: click.Command, path: str) -> Iterator[str]:
+    if isinstance(command, click.Group):
+        for name in sorted(command.commands):
+            yield from _command(command.commands[name], f"{path} {name}")
+        return
+    arguments = [
+        each.make_metavar(click.Context(command))
+        for each in command.params
+        if isinstance(each, click.Argument)
+    ]
+    yield f"\n## `{' '.join([path, *arguments])}`\n\n{inspect.cleandoc(command.help or '')}\n"
+    options = [
+        each for each in command.params if isinstance(each, click.Option) and not _is_common(each)
+    ]
+    if options:
+        yield "\n| Option | Meaning |\n|---|---|\n"
+        yield from (f"| {_flags(each, command)} | {_meaning(each)} |\n" for each in options)
+
+
+def _is_common(option: click.Option) -> bool:
+    return option.name in Settings.model_fields or option.name in {"config", "debug", "help"}
+
+
+def _flags(option: click.Option, command: click.Command) -> str:
+    value = (
+        ""
+        if option.is_flag
+        else " " + option.make_metavar(click.Context(command)).replace("|", " \\| ")
+    )
+    return ", ".join(f"`{flag}{value}`" for flag in option.opts)
+
+
+def _meaning(option: click.Option) -> str:
+    return (option.help or "") + (" Required." if option.required else "")
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": command_line,
     "configuration.md": configuration,
     "errors.md": error_reference,
     "events.md": events,
@@ -95,7 +154,11 @@ def outdated() -> list[str]:
 
 def broken_links() -> list[str]:
     found = []
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]:
+    for page in [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "deploy").rglob("*.md"),
+    ]:
         for target in LINK.findall(page.read_text()):
             if "://" in target or target.startswith(("#", "mailto:")):
                 continue
@@ -109,7 +172,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="report instead of writing")
     if parser.parse_args().check:
         problems = outdated() + broken_links()
-        print("\n".join(problems) or f"docs: {len(PAGES)} generated pages are up to date, all links lead somewhere")
+        print(
+            "\n".join(problems)
+            or f"docs: {len(PAGES)} generated pages are up to date, all links lead somewhere"
+        )
         return 1 if problems else 0
     REFERENCE.mkdir(parents=True, exist_ok=True)
     for name, content in PAGES.items():

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -16,6 +17,9 @@ from kikwiflow_worker.telemetry import Event, Metrics, emit
 
 SUSPECT_CRASHES = 2
 """A task with this many lapsed locks runs alone in its process, so that a further crash can be blamed on it (R18)."""
+
+_WAITING_STEP_S = 5.0
+"""How often waiting for a slot counts as progress: a worker that is full of long handlers works as it should."""
 
 _SWEEP_INTERVAL_S = 5.0
 _SWEEP_LIMIT = 100
@@ -85,7 +89,7 @@ class Acquirer:
     async def run(self) -> None:
         """Claim until stopped. A store that fails is asked again, with back-off, for ever."""
         while True:
-            await self._slots.wait_until(lambda: self._slots.free > 0 or self._is_stopping)
+            await self._until(lambda: self._slots.free > 0)
             if self._is_stopping:
                 return
             self._woken.clear()
@@ -97,7 +101,15 @@ class Acquirer:
             self._pacing.found_work()
             self._hand_on(claimed)
             if claimed.task.crash_count >= SUSPECT_CRASHES:
-                await self._slots.wait_until(lambda: self._slots.used == 0 or self._is_stopping)
+                await self._until(lambda: self._slots.used == 0)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait for ``condition`` or the stop, counting steps of the wait as progress."""
+        while not (condition() or self._is_stopping):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WAITING_STEP_S):
+                    await self._slots.wait_until(lambda: condition() or self._is_stopping)
+            self._hooks.on_progress()
 
     async def _poll(self) -> ClaimedTask | None:
         if not self._hooks.may_claim():
@@ -108,7 +120,7 @@ class Acquirer:
             claimed = await self._queue.claim_due(
                 worker_id=options.worker_id, lock=options.lock, capabilities=options.capabilities
             )
-            if claimed is None and started - self._swept_at > _SWEEP_INTERVAL_S:
+            if started - self._swept_at > _SWEEP_INTERVAL_S:
                 self._swept_at = started
                 await self._queue.deliver_arrivals(limit=_SWEEP_LIMIT)
         except StoreError as error:
@@ -140,8 +152,6 @@ class Acquirer:
     async def _idle(self) -> None:
         wait = self._pacing.next_wait_s()
         emit(Event.ACQUIRER_BACKED_OFF, wait_s=round(wait, 3))
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await self._woken.wait()
-        except TimeoutError:
-            return

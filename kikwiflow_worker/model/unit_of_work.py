@@ -169,7 +169,9 @@ class Committed:
     Attributes:
         ended: The instance as it went into the history, if this commit ended it.
         claimable: Executable tasks that any worker may claim at once: inserted due, or joins released by this commit.
+        released: How many of them are joins whose last branch arrived.
     """
 
     ended: ProcessInstance | None = None
     claimable: int = 0
+    released: int = 0

@@ -48,6 +48,7 @@ class OutcomeKind(StrEnum):
     INCIDENT_OPENED = "incident_opened"
     CLAIM_LOST = "claim_lost"
     DISCARDED = "discarded"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,8 @@ async def execute_task(
         instance.status is InstanceStatus.CANCELLING
         or claimed.task.type is TaskType.CANCEL_INSTANCE
     ):
-        await services.runtime.sweep_cancelled(instance.id)
-        return Outcome(OutcomeKind.DISCARDED)
+        swept = await services.runtime.sweep_cancelled(instance.id)
+        return Outcome(OutcomeKind.CANCELLED if swept else OutcomeKind.DISCARDED)
     if claimed.task.crash_count >= MAX_CRASHES:
         result = _worker_lost(services, claimed)
     else:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from kikwiflow_worker.engine.segments import SegmentResult, start_instance
+from kikwiflow_worker.engine.visits import derived_id
 from kikwiflow_worker.errors import (
     ClaimLostError,
     ConflictError,
@@ -74,7 +75,7 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
             return earlier
     definition = await get_definition(services, request.key, request.version)
     instance = ProcessInstance(
-        id=services.new_id(),
+        id=_new_instance_id(services, request),
         business_key=request.business_key,
         definition_id=definition.id,
         definition_key=definition.key,
@@ -189,6 +190,15 @@ async def get_definition(services: Services, key: str, version: int | None) -> P
             f"no definition has the {wanted}; deploy it, or list what is deployed"
         )
     return definition
+
+
+def _new_instance_id(services: Services, request: StartRequest) -> str:
+    """Return a new id, or with a start key the one that a repeated start has too: so have its handlers' keys."""
+    if request.idempotency_key is None:
+        return services.new_id()
+    return derived_id(
+        f"start of {request.key} in {request.tenant_id or ''}", request.idempotency_key
+    )
 
 
 async def _find_earlier(services: Services, request: StartRequest) -> ProcessInstance | None:

@@ -4,7 +4,8 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -176,21 +177,33 @@ class Worker:
 
     async def _prepared(self) -> bool:
         """Wait for the database; return False if asked to stop meanwhile."""
-        deadline = self._clock.monotonic() + self._options.startup_timeout_s
-        while not self._stop_requests:
-            self._health.beat()
-            try:
-                await self._store.prepare()
-            except StoreUnavailableError as error:
-                if self._clock.monotonic() > deadline:
-                    raise
-                self._store_watch.heard(error)
-                await self._clock.sleep(_START_PAUSE_S)
-            else:
-                self._store_watch.heard(None)
-                self._started_at = self._services.runtime.now()
-                return True
+        timeout_s = self._options.startup_timeout_s
+        failure: StoreUnavailableError | None = None
+        try:
+            with _beating(self._health):
+                async with asyncio.timeout(timeout_s):
+                    while not self._stop_requests:
+                        failure = await self._try_to_prepare()
+                        if failure is None:
+                            return True
+                        await self._clock.sleep(_START_PAUSE_S)
+        except TimeoutError:
+            raise StoreUnavailableError(
+                f"the database was not available within {timeout_s:g} s; check its address and that it runs"
+                + (f": {failure}" if failure else "")
+            ) from failure
         return False
+
+    async def _try_to_prepare(self) -> StoreUnavailableError | None:
+        """Prepare the database; return why it could not be reached."""
+        try:
+            await self._store.prepare()
+        except StoreUnavailableError as error:
+            self._store_watch.heard(error)
+            return error
+        self._store_watch.heard(None)
+        self._started_at = self._services.runtime.now()
+        return None
 
     def _chores(self) -> list[Coroutine[object, object, None]]:
         monitor = LoopMonitor(
@@ -305,3 +318,21 @@ class Worker:
             running=self._slots.used,
             handlers=tuple(sorted(self._handlers.registry.capabilities.stored)),
         )
+
+
+@contextmanager
+def _beating(health: HealthState) -> Iterator[None]:
+    """Beat while the block waits, before the loop monitor does: what it waits for says nothing about the loop."""
+    loop = asyncio.get_running_loop()
+    is_over = False
+
+    def beat() -> None:
+        if not is_over:
+            health.beat()
+            loop.call_later(_START_PAUSE_S, beat)
+
+    beat()
+    try:
+        yield
+    finally:
+        is_over = True

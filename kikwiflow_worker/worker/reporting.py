@@ -60,6 +60,8 @@ class StepReport:
                 emit(Event.TASK_FAILED, **keys)
             case OutcomeKind.CLAIM_LOST | OutcomeKind.DISCARDED:
                 emit(Event.CLAIM_LOST, **keys, outcome=outcome.kind.value)
+            case OutcomeKind.CANCELLED:
+                emit(Event.INSTANCE_CANCELLED, **keys)
         self._report_changes(outcome)
 
     def _report_changes(self, outcome: Outcome) -> None:
@@ -72,6 +74,8 @@ class StepReport:
                     type=incident.type.value,
                     at=incident.node_id,
                 )
+        if outcome.committed.released:
+            emit(Event.JOIN_RELEASED, joins=outcome.committed.released)
         ended = outcome.committed.ended
         if ended is not None:
             emit(

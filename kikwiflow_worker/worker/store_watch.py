@@ -12,12 +12,12 @@ class StoreWatch:
         self._health = health
         self._metrics = metrics
         self.is_reachable = False
-        self._was_reachable = False
+        self._has_heard = False
 
     def heard(self, error: KikwiflowError | None) -> None:
         """Note that the database answered, or failed with ``error``."""
         reachable = error is None
-        if reachable == self.is_reachable:
+        if self._has_heard and reachable == self.is_reachable:
             return
         self.is_reachable = reachable
         self._health.set_store_reachable(is_reachable=reachable)
@@ -26,6 +26,6 @@ class StoreWatch:
             emit(
                 Event.STORE_UNAVAILABLE, error=str(error), hint="work goes on when it answers again"
             )
-        elif self._was_reachable:
+        elif self._has_heard:
             emit(Event.STORE_RECOVERED)
-        self._was_reachable = True
+        self._has_heard = True

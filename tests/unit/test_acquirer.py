@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from kikwiflow_worker.acquirer.acquirer import Acquirer, AcquirerHooks, AcquirerOptions
@@ -120,6 +121,19 @@ async def test_it_never_claims_more_than_free_slots() -> None:
 
     assert full == ["a", "b"]
     assert bench.dispatched == ["a", "b", "c"]
+
+
+async def test_waiting_for_a_slot_counts_as_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kikwiflow_worker.acquirer.acquirer._WAITING_STEP_S", 0.001)
+    bench = Bench(FakeQueue([a_claimed_task("a"), a_claimed_task("b")]), Slots(1))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(bench.acquirer.run())
+        while bench.progressed < 10:
+            await asyncio.sleep(0.001)
+        bench.acquirer.stop()
+
+    assert bench.dispatched == ["a"]
 
 
 async def test_a_store_that_fails_is_asked_again() -> None:

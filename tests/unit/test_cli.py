@@ -182,6 +182,7 @@ def test_all_wrong_settings_are_named_at_once() -> None:
     assert "env KIKWIFLOW_LOG_LEVEL" in result.stderr
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_command_takes_the_database_before_and_after_its_name(nowhere: str) -> None:
     before = command_line.run("--mongodb-uri", nowhere, "definitions")
     after = command_line.run("definitions", "--mongodb-uri", nowhere)
@@ -351,6 +352,7 @@ def test_handlers_that_are_not_installed_are_wrong_settings() -> None:
     assert "no-such-distribution" in result.stderr
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_the_doctor_goes_as_far_as_it_can(nowhere: str) -> None:
     result = command_line.run("doctor", "--mongodb-uri", nowhere, "--json")
 

@@ -223,7 +223,7 @@ def test_picking_stops_when_its_step_no_longer_matters() -> None:
 
     shipping.pick_items(context)
 
-    assert context.changes == []
+    assert not context.changes
 
 
 def test_the_throttle_admits_its_limit_in_each_second() -> None:
