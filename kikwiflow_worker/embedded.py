@@ -292,6 +292,8 @@ class _Server:
             "--logpath": self._log,
             "--pidfilepath": self.directory / "mongod.pid",
             "--wiredTigerCacheSizeGB": 0.25,
+            # A worker that dies inside a transaction keeps its rows locked for so long.
+            "--setParameter": "transactionLifetimeLimitSeconds=5",
         }
         arguments = [str(part) for option in options.items() for part in option]
         if test_commands:

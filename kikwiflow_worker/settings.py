@@ -178,7 +178,10 @@ class Settings(BaseModel):
         description="Load only these handler modules or distributions; empty loads all. Commas separate them outside TOML.",
     )
     default_max_retries: int = Field(
-        3, ge=0, le=10_000, description="Attempts in total of a node without a retry policy; 0 or 1 is a single one."
+        3,
+        ge=0,
+        le=10_000,
+        description="Attempts in total of a node without a retry policy; 0 or 1 is a single one.",
     )
     default_retry_interval: Annotated[str, AfterValidator(_checked_duration)] = Field(
         "PT3M",

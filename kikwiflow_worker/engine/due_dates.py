@@ -29,7 +29,9 @@ def due_at(value: str | datetime | timedelta, *, now: datetime, timer: str) -> d
             case datetime():
                 return value.astimezone(UTC)
     except OverflowError:
-        raise ExecutionError(f"timer {timer}: its due date is out of range; give an earlier one") from None
+        raise ExecutionError(
+            f"timer {timer}: its due date is out of range; give an earlier one"
+        ) from None
     except ExecutionError as error:
         raise ExecutionError(f"timer {timer}: {error}") from None
 

@@ -5,8 +5,8 @@ import os
 import random
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Protocol
@@ -17,7 +17,7 @@ from kikwiflow_worker.acquirer.pacing import Pacing
 from kikwiflow_worker.acquirer.renewal import LockRenewer
 from kikwiflow_worker.acquirer.slots import Slots
 from kikwiflow_worker.clock import Clock
-from kikwiflow_worker.errors import StoreUnavailableError
+from kikwiflow_worker.errors import KikwiflowError, StoreUnavailableError
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.protocol import LockKeeper, TaskQueue, WorkerRecord
 from kikwiflow_worker.telemetry import Event, Metrics, emit
@@ -169,6 +169,7 @@ class Worker:
                 result = await self._claim_and_run()
                 for chore in chores:
                     chore.cancel()
+            await self._record_end()
         finally:
             self._handlers.close()
             self._renewer.stop()
@@ -301,6 +302,12 @@ class Worker:
         except TimeoutError:
             return False
         return self._slots.used == 0
+
+    async def _record_end(self) -> None:
+        """Say that this worker is gone, if the database answers; nothing depends on it."""
+        if self._store_watch.is_reachable:
+            with suppress(KikwiflowError):
+                await self._services.reads.record_worker(replace(self._record(), state="stopped"))
 
     def _record(self) -> WorkerRecord:
         options = self._options

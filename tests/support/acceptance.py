@@ -1,6 +1,7 @@
 """Definitions and instances for acceptance tests; the handlers are those of ``tests/support/plugin``."""
 
 import json
+import sys
 from collections.abc import Sequence
 
 from pymongo.database import Database
@@ -74,9 +75,20 @@ def verify(site: Site, stored: Database[Json], started: dict[str, Expected]) -> 
     assert not found, "\n".join(found)
 
 
+def figure(text: str) -> None:
+    """Show a measured figure; pytest prints it with ``-s`` or ``-rP``."""
+    sys.stdout.write(f"\n{text}\n")
+
+
 def _rest(stored: Database[Json]) -> list[str]:
-    fields = ("taskDefinitionId", "status", "workerId", "claimableAt", "crashCount", "attempts")
-    return [
-        str({name: row.get(name) for name in fields})
-        for row in stored.executable_tasks.find().limit(5)
-    ]
+    fields = (
+        "taskDefinitionId",
+        "status",
+        "workerId",
+        "claimableAt",
+        "crashCount",
+        "attempts",
+        "error",
+    )
+    rows = stored.executable_tasks.find().limit(5)
+    return [str({name: row[name] for name in fields if name in row}) for row in rows]

@@ -1,6 +1,7 @@
 """Stores on the real server for tests, and records to put into them."""
 
 import asyncio
+import gc
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -185,6 +186,15 @@ async def together(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
     tasks = [asyncio.ensure_future(wait_and_call(call)) for call in calls]
     start.set()
     return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def leaking_driver() -> Iterator[None]:
+    """Clear away sockets that the driver forgets when a client is closed while it connects."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

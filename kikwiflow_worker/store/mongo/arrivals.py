@@ -74,9 +74,8 @@ class Arrivals:
 
 def pull_pipeline(arrived: list[str]) -> list[Document]:
     """Return the update that pulls ``arrived`` and makes the join due when none is left."""
-    left = {
-        "$filter": {"input": "$pendingBranchIds", "cond": {"$not": [{"$in": ["$$this", arrived]}]}}
-    }
+    counted = {"$in": ["$$this", {"$literal": arrived}]}
+    left = {"$filter": {"input": "$pendingBranchIds", "cond": {"$not": [counted]}}}
     is_last = {"$eq": ["$pendingBranchIds", []]}
     return [
         {"$set": {"pendingBranchIds": left}},

@@ -50,21 +50,22 @@ class Cancellation:
             await settled(self._collections.tasks.insert_one(encode_task(sweeper), session=session))
             return True
 
-        await self._transactions.run(f"marking instance {instance_id} as cancelled", mark)
-        return await self.sweep(instance_id)
+        marked = await self._transactions.run(f"marking instance {instance_id} as cancelled", mark)
+        return await self.sweep(instance_id) or marked
 
     async def sweep(self, instance_id: str) -> bool:
         """Carry out a marked cancellation; see ``RuntimeStore.sweep_cancelled``."""
+        found = {"_id": instance_id, "status": InstanceStatus.CANCELLING.value}
         with translated(f"cancelling instance {instance_id}"):
+            # Nothing takes the marker back: what a majority read says here stays true.
+            if await settled(self._collections.instances.find_one(found, {"_id": 1})) is None:
+                return False
             mine = {"processInstanceId": instance_id}
-            if (
-                await settled(self._collections.tasks.count_documents(mine, limit=_MANY_ROWS))
-                == _MANY_ROWS
-            ):
+            rows = await settled(self._collections.tasks.count_documents(mine, limit=_MANY_ROWS))
+            if rows == _MANY_ROWS:
                 await self._calm(instance_id)
 
         async def sweep(session: Session) -> bool:
-            found = {"_id": instance_id, "status": InstanceStatus.CANCELLING.value}
             document = await settled(
                 self._collections.instances.find_one_and_delete(found, session=session)
             )

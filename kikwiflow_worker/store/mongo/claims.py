@@ -2,16 +2,24 @@
 
 from datetime import timedelta
 
+from pymongo.errors import ExecutionTimeout, PyMongoError
+
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask, TaskStatus
 from kikwiflow_worker.store.mongo.arrivals import Arrivals
 from kikwiflow_worker.store.mongo.codec import decode_instance, decode_task
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Client, Document, Session, settled
-from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.driver import MAJORITY, Client, Document, Session, settled
+from kikwiflow_worker.store.mongo.errors import TRANSIENT_TRANSACTION, translated
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.writes import UNLOCKED, held
+
+CLAIM_TIME_MS = 1_000
+"""How long the server may look for a row to claim before the rows at the head are taken for locked."""
+
+_LOOK_AROUND = 100
+_BLOCKED_S = 5.0
 
 
 class Claims:
@@ -31,18 +39,30 @@ class Claims:
         self._arrivals = arrivals
         self._time = server_time
         self._clock = clock
+        self._blocked: dict[str, float] = {}
 
     async def claim_due(
         self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
     ) -> ClaimedTask | None:
         """Claim the task that has been claimable longest; see ``TaskQueue.claim_due``."""
-        return await self._claim(due_filter(capabilities), worker_id, lock)
+        eligible = due_filter(capabilities) | self._not_blocked()
+        with translated("claiming a task"):
+            async with await settled(
+                self._client.start_session(causal_consistency=True)
+            ) as session:
+                try:
+                    return await self._claim(eligible, worker_id, lock, session)
+                except ExecutionTimeout:
+                    return await self._claim_around(eligible, worker_id, lock, session)
 
     async def claim(self, task_id: str, *, worker_id: str, lock: timedelta) -> ClaimedTask | None:
         """Claim one task by id, due or not; see ``TaskQueue.claim``."""
-        return await self._claim(
-            {"_id": task_id, "status": TaskStatus.PENDING.value}, worker_id, lock
-        )
+        found = {"_id": task_id, "status": TaskStatus.PENDING.value}
+        with translated(f"claiming task {task_id}"):
+            async with await settled(
+                self._client.start_session(causal_consistency=True)
+            ) as session:
+                return await self._claim(found, worker_id, lock, session)
 
     async def release(self, claim: Claim) -> bool:
         """Give a task back unrun; see ``TaskQueue.release``."""
@@ -55,29 +75,28 @@ class Claims:
         return await self._arrivals.deliver_found(limit=limit)
 
     async def _claim(
-        self, eligible: Document, worker_id: str, lock: timedelta
+        self, eligible: Document, worker_id: str, lock: timedelta, session: Session
     ) -> ClaimedTask | None:
-        with translated("claiming a task"):
-            session = await settled(self._client.start_session(causal_consistency=True))
-            async with session:
-                asked_at = self._clock.monotonic()
-                row = await settled(
-                    self._tasks.find_one_and_update(
-                        eligible,
-                        claim_pipeline(worker_id, lock),
-                        sort=[("claimableAt", 1)],
-                        return_document=True,
-                        session=session,
-                    )
-                )
-                if row is None:
-                    return None
-                self._time.learn(row["lockExpiresAt"] - lock)
-                return await self._claimed(row, worker_id, asked_at + lock.total_seconds(), session)
+        asked_at = self._clock.monotonic()
+        row = await settled(
+            self._tasks.find_one_and_update(
+                eligible,
+                claim_pipeline(worker_id, lock),
+                sort=[("claimableAt", 1)],
+                return_document=True,
+                session=session,
+                maxTimeMS=CLAIM_TIME_MS,
+            )
+        )
+        if row is None:
+            return None
+        return await self._with_instance(row, worker_id, lock, asked_at, session)
 
-    async def _claimed(
-        self, row: Document, worker_id: str, until: float, session: Session
+    async def _with_instance(
+        self, row: Document, worker_id: str, lock: timedelta, asked_at: float, session: Session
     ) -> ClaimedTask:
+        claimed_at = row["lockExpiresAt"] - lock
+        self._time.learn(claimed_at)
         task = decode_task(row)
         found = {"_id": task.instance_id}
         instance = await settled(self._instances.find_one(found, session=session))
@@ -85,8 +104,46 @@ class Claims:
             task=task,
             claim=Claim(task.id, worker_id, task.epoch),
             instance=decode_instance(instance) if instance else None,
-            locked_until=until,
+            claimed_at=claimed_at,
+            locked_until=asked_at + lock.total_seconds(),
         )
+
+    async def _claim_around(
+        self, eligible: Document, worker_id: str, lock: timedelta, session: Session
+    ) -> ClaimedTask | None:
+        """Claim the first due task that no open transaction holds.
+
+        A worker that dies between a transaction's first write and its commit leaves its row write-locked until the
+        server aborts the transaction. A plain claim waits for that row, the head of the queue; inside a transaction of
+        its own it is refused at once. Rows found locked so are left out of claims for a while.
+        """
+        due = self._tasks.find(eligible, {"_id": 1}, session=session).sort([("claimableAt", 1)])
+        for row in await due.limit(_LOOK_AROUND).to_list(_LOOK_AROUND):
+            one = {**eligible, "_id": row["_id"]}
+            asked_at = self._clock.monotonic()
+            await settled(session.start_transaction(write_concern=MAJORITY))
+            try:
+                claimed = await settled(
+                    self._tasks.find_one_and_update(
+                        one, claim_pipeline(worker_id, lock), return_document=True, session=session
+                    )
+                )
+                await settled(session.commit_transaction())
+            except PyMongoError as error:
+                if session.in_transaction:
+                    await settled(session.abort_transaction())
+                if not error.has_error_label(TRANSIENT_TRANSACTION):
+                    raise
+                self._blocked[row["_id"]] = self._clock.monotonic() + _BLOCKED_S
+                continue
+            if claimed is not None:
+                return await self._with_instance(claimed, worker_id, lock, asked_at, session)
+        return None
+
+    def _not_blocked(self) -> Document:
+        now = self._clock.monotonic()
+        self._blocked = {task_id: until for task_id, until in self._blocked.items() if now < until}
+        return {"_id": {"$nin": list(self._blocked)}} if self._blocked else {}
 
 
 def due_filter(capabilities: Capabilities) -> Document:

@@ -18,9 +18,24 @@ WORKER_RECORD_SECONDS = 24 * 3600
 _INDEX_OPTIONS_CONFLICT = {85, 86}
 
 
+COLLECTION_NAMES = {
+    "definitions": "process_definitions",
+    "instances": "process_instances",
+    "tasks": "executable_tasks",
+    "external_tasks": "external_tasks",
+    "incidents": "incidents",
+    "history": "process_history",
+    "completed_external_tasks": "completed_external_tasks",
+    "start_keys": "start_keys",
+    "workers": "workers",
+    "meta": "meta",
+}
+"""Our short name of each collection, and the stored one: as in Kikwiflow where the meaning is the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Collections:
-    """All collections of one database; names as in Kikwiflow where the meaning is the same."""
+    """All collections of one database."""
 
     definitions: Collection
     instances: Collection
@@ -36,18 +51,7 @@ class Collections:
     @classmethod
     def of(cls, database: Database) -> "Collections":
         """Return the collections of ``database``."""
-        return cls(
-            definitions=database["process_definitions"],
-            instances=database["process_instances"],
-            tasks=database["executable_tasks"],
-            external_tasks=database["external_tasks"],
-            incidents=database["incidents"],
-            history=database["process_history"],
-            completed_external_tasks=database["completed_external_tasks"],
-            start_keys=database["start_keys"],
-            workers=database["workers"],
-            meta=database["meta"],
-        )
+        return cls(**{field: database[name] for field, name in COLLECTION_NAMES.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Commits units of work: one transaction each, then the delivery of branches that arrived."""
 
+from contextlib import suppress
 from datetime import datetime
 
-from kikwiflow_worker.errors import StoreUnavailableError
+from kikwiflow_worker.errors import ConfigurationError, StoreError
 from kikwiflow_worker.model.runtime import ExecutableTask, ProcessInstance, TaskStatus
 from kikwiflow_worker.model.unit_of_work import (
     ArriveTask,
@@ -56,13 +57,12 @@ class Commits:
         """Deliver the branches that arrived with ``unit``, and say what its commit came to."""
         claimable = sum(1 for change in unit.changes if _is_claimable(change, self._time.now()))
         arrivals = _arrivals_of(unit) if ended is None else []
+        released = 0
         if arrivals:
-            try:
-                claimable += await self._arrivals.deliver(arrivals)
-            except StoreUnavailableError:
-                # The unit is committed; whoever finds the arrival delivers it.
-                return Committed(ended=ended, claimable=claimable)
-        return Committed(ended=ended, claimable=claimable)
+            # The unit is committed, whatever happens now; whoever finds an arrival delivers it.
+            with suppress(StoreError, ConfigurationError):
+                released = await self._arrivals.deliver(arrivals)
+        return Committed(ended=ended, claimable=claimable + released, released=released)
 
 
 def _arrivals_of(unit: UnitOfWork) -> list[Arrival]:

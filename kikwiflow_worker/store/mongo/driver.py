@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Mapping
 from datetime import UTC
 from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
 
 from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions
@@ -30,10 +31,22 @@ CLIENT_OPTIONS: Mapping[str, Any] = {
     "appname": "kikwiflow-worker",
     "connectTimeoutMS": 5_000,
     "serverSelectionTimeoutMS": 5_000,
-    "timeoutMS": 10_000,
+    "socketTimeoutMS": 10_000,
     "retryWrites": True,
 }
-"""What a client that we open starts with; the URI may say otherwise."""
+"""What a client that we open starts with, unless its URI says otherwise.
+
+Without ``timeoutMS``: it would replace the time limit that a claim gives the server (``claims.CLAIM_TIME_MS``) by its
+own, and run out on our side first, with nothing known about the claim.
+"""
+
+
+def client_options(uri: str, **more: Any) -> dict[str, Any]:
+    """Return the options for a client of our own; the driver lets options win over the URI, we let the URI win."""
+    query = urlsplit(uri).query.replace(";", "&")
+    given = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
+    options = {**CLIENT_OPTIONS, **more}
+    return {name: value for name, value in options.items() if name.lower() not in given}
 
 
 async def settled(value: Any) -> Any:

@@ -76,6 +76,20 @@ def translated(doing: str) -> Iterator[None]:
         raise StoreError(f"{doing} failed: {error}") from error
 
 
+@contextmanager
+def translated_opening() -> Iterator[None]:
+    """Raise our errors instead of those about a URI.
+
+    Raises:
+        ConfigurationError: The URI cannot be read.
+    """
+    try:
+        with translated("opening the connection"):
+            yield
+    except ValueError as error:
+        raise ConfigurationError(f"the MongoDB URI cannot be used: {error}") from error
+
+
 def translate(error: PyMongoError, doing: str) -> Exception:
     """Return our error for the driver's."""
     code = error.code if isinstance(error, OperationFailure) else None

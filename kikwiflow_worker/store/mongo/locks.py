@@ -3,27 +3,26 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from pymongo import MongoClient
 
 from kikwiflow_worker.model.runtime import Claim, TaskStatus
 from kikwiflow_worker.store.mongo.claims import lock_end, release_pipeline
 from kikwiflow_worker.store.mongo.driver import (
-    CLIENT_OPTIONS,
     CODEC_OPTIONS,
     MAJORITY_READ,
     Document,
+    client_options,
 )
-from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.errors import translated, translated_opening
 
 
 class MongoLockKeeper:
     """Renews locks. Use it from one thread."""
 
     def __init__(self, uri: str, database: str) -> None:
-        options: dict[str, Any] = {**CLIENT_OPTIONS, "maxPoolSize": 2, "timeoutMS": 5_000}
-        with translated("opening the connection for locks"):
+        with translated_opening():
+            options = client_options(uri, maxPoolSize=2, socketTimeoutMS=5_000)
             self._client: MongoClient[Document] = MongoClient(uri, connect=False, **options)
         tasks = self._client.get_database(database, codec_options=CODEC_OPTIONS)["executable_tasks"]
         self._tasks = tasks

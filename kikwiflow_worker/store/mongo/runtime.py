@@ -28,12 +28,14 @@ class Runtime:
         self,
         collections: Collections,
         commits: Commits,
+        standalone_commits: Commits,
         cancellation: Cancellation,
         transactions: Transactions,
         server_time: ServerTime,
     ) -> None:
         self._collections = collections
         self._commits = commits
+        self._standalone_commits = standalone_commits
         self._cancellation = cancellation
         self._transactions = transactions
         self._time = server_time
@@ -69,7 +71,8 @@ class Runtime:
 
     async def commit(self, unit: UnitOfWork) -> Committed:
         """Write the whole unit or nothing."""
-        return await self._commits.commit(unit)
+        commits = self._commits if self._transactions.enabled else self._standalone_commits
+        return await commits.commit(unit)
 
     async def discard_task(self, claim: Claim) -> bool:
         """Remove a claimed task whose instance has ended."""

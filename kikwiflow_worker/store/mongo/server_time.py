@@ -12,11 +12,12 @@ class ServerTime:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        self._is_told = False
         self._told = clock.now()
         self._told_at = clock.monotonic()
 
     def learn(self, told: datetime) -> None:
-        """Note what the database's clock said just now; a time that would go back is ignored.
+        """Note what the database's clock said just now; a time that would go back behind an earlier one is ignored.
 
         Going back would let a task be born due later than its successor; a server whose clock was set back is caught up
         with when it passes the time known here.
@@ -24,8 +25,8 @@ class ServerTime:
         with self._lock:
             at = self._clock.monotonic()
             known = self._told + timedelta(seconds=at - self._told_at)
-            if told > known or known - told > timedelta(seconds=60):
-                self._told, self._told_at = told, at
+            if not self._is_told or told > known or known - told > timedelta(seconds=60):
+                self._is_told, self._told, self._told_at = True, told, at
 
     def now(self) -> datetime:
         """Return the database's time, aware, in UTC, to the millisecond."""

@@ -4,10 +4,8 @@ The order is such that a crash can repeat a step but not lose one: successors fi
 then variables and ends, then the task's own row, then the successors are made claimable (protocol, answer 27).
 """
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
 
 from kikwiflow_worker.errors import ClaimLostError
 from kikwiflow_worker.model.runtime import ExecutableTask, TaskStatus
@@ -20,21 +18,9 @@ from kikwiflow_worker.model.unit_of_work import (
 )
 from kikwiflow_worker.store.mongo.codec import encode_task
 from kikwiflow_worker.store.mongo.commits import Commits, unit_name
-from kikwiflow_worker.store.mongo.driver import Session, settled
+from kikwiflow_worker.store.mongo.driver import settled
 from kikwiflow_worker.store.mongo.errors import translated
-from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.mongo.writes import ARRIVAL_GRACE, held
-
-T = TypeVar("T")
-
-
-class StandaloneTransactions(Transactions):
-    """Runs the work once, without a session."""
-
-    async def run(self, doing: str, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Run ``work`` without a transaction."""
-        with translated(doing):
-            return await work(None)
+from kikwiflow_worker.store.mongo.writes import ARRIVAL_GRACE, held, insert_if_absent
 
 
 class StandaloneCommits(Commits):
@@ -57,9 +43,11 @@ class StandaloneCommits(Commits):
             ended = None
             for change in others:
                 ended = await self._writes.change(change) or ended
-            if ended is None:
-                for guard in unit.guards:
+            for guard in unit.guards:
+                if ended is None:
                     await self._writes.guard(guard, now=now)
+                elif isinstance(guard, CompleteExternalTask):
+                    await self._writes.record_completion(guard)
             for row in rows:
                 await self._make_claimable(row)
         return await self.follow_up(unit, ended)
@@ -77,10 +65,7 @@ class StandaloneCommits(Commits):
     async def _insert_held_back(self, row: ExecutableTask, now: datetime) -> None:
         held_back = now + ARRIVAL_GRACE if row.status is TaskStatus.PENDING else row.claimable_at
         document = encode_task(replace(row, claimable_at=held_back))
-        found = {"_id": document.pop("_id")}
-        await settled(
-            self._collections.tasks.update_one(found, {"$setOnInsert": document}, upsert=True)
-        )
+        await insert_if_absent(self._collections.tasks, document)
 
     async def _make_claimable(self, row: ExecutableTask) -> None:
         if row.status is TaskStatus.PENDING and row.claimable_at is not None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
 
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import ConfigurationError
@@ -16,14 +17,22 @@ from kikwiflow_worker.store.mongo.claims import Claims
 from kikwiflow_worker.store.mongo.collections import Collections, ensure_schema
 from kikwiflow_worker.store.mongo.commits import Commits
 from kikwiflow_worker.store.mongo.definitions import Definitions
-from kikwiflow_worker.store.mongo.driver import CLIENT_OPTIONS, CODEC_OPTIONS, Client, open_database, settled
-from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.driver import (
+    CODEC_OPTIONS,
+    Client,
+    Database,
+    client_options,
+    open_database,
+    settled,
+)
+from kikwiflow_worker.store.mongo.errors import translated, translated_opening
 from kikwiflow_worker.store.mongo.queries import Queries
 from kikwiflow_worker.store.mongo.runtime import Runtime
 from kikwiflow_worker.store.mongo.server_time import ServerTime
-from kikwiflow_worker.store.mongo.standalone import StandaloneCommits, StandaloneTransactions
+from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
 from kikwiflow_worker.store.mongo.transactions import TransactionObserver, Transactions
 from kikwiflow_worker.store.mongo.writes import Writes
+from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore, TaskQueue
 
 OLDEST_SERVER = (5, 0)
 """The first MongoDB whose ``$expr`` uses an index, which a claim needs."""
@@ -69,26 +78,32 @@ class MongoStore:
         self._owns_client = owns_client
         self._options = options
         self.server_time = ServerTime(clock)
-        self._collections = Collections.of(open_database(client, database))
-        self._clock = clock
-        self._observer = observer
-        self._wire(Transactions(client, clock, random.Random(), observer), Commits)
-
-    def _wire(self, transactions: Transactions, commits: type[Commits]) -> None:
-        """Connect the ports; once for a server with transactions, again if it turns out to have none."""
+        self._collections = Collections.of(self._open_database(client, database))
+        self._transactions = Transactions(client, clock, random.Random(), observer)
         collections, time = self._collections, self.server_time
-        writes = Writes(collections, self._options.retention)
-        arrivals = Arrivals(collections)
-        self.queue = Claims(self._client, collections, arrivals, time, self._clock)
-        self.definitions = Definitions(collections, time)
-        self.reads = Queries(collections, time)
-        self.runtime = Runtime(
+        writes = Writes(collections, options.retention)
+        arrivals = self._new_arrivals(collections)
+        parts = (collections, writes, arrivals, self._transactions, time)
+        self.queue: TaskQueue = self._new_claims(client, collections, arrivals, time, clock)
+        self.definitions: DefinitionStore = Definitions(collections, time)
+        self.reads: ReadStore = Queries(collections, time)
+        self.runtime: RuntimeStore = Runtime(
             collections,
-            commits(collections, writes, arrivals, transactions, time),
-            Cancellation(collections, writes, transactions, time),
-            transactions,
+            Commits(*parts),
+            StandaloneCommits(*parts),
+            Cancellation(collections, writes, self._transactions, time),
+            self._transactions,
             time,
         )
+
+    def _open_database(self, client: Client, name: str) -> Database:
+        return open_database(client, name)
+
+    def _new_arrivals(self, collections: Collections) -> Arrivals:
+        return Arrivals(collections)
+
+    def _new_claims(self, *parts: Any) -> Claims:
+        return Claims(*parts)
 
     @classmethod
     def open(
@@ -105,8 +120,8 @@ class MongoStore:
         Raises:
             ConfigurationError: The URI cannot be read.
         """
-        with translated("opening the connection"):
-            client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **CLIENT_OPTIONS)
+        with translated_opening():
+            client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **client_options(uri))
         return cls(
             client,
             database,
@@ -149,9 +164,24 @@ class MongoStore:
             StoreUnavailableError: It does not answer.
         """
         with translated("reaching the database"):
-            hello: Mapping[str, Any] = await settled(self._client.admin.command("hello", codec_options=CODEC_OPTIONS))
+            hello: Mapping[str, Any] = await settled(
+                self._client.admin.command("hello", codec_options=CODEC_OPTIONS)
+            )
         self.server_time.learn(hello["localTime"])
         return hello
+
+    async def transaction_lifetime_s(self) -> int | None:
+        """Return after how many seconds the server aborts an open transaction; None if it does not say so to us."""
+        command = {"getParameter": 1, "transactionLifetimeLimitSeconds": 1}
+        try:
+            answer = await settled(self._client.admin.command(command))
+        except PyMongoError:
+            return None
+        return int(answer["transactionLifetimeLimitSeconds"])
+
+    def skew_s(self) -> float:
+        """Return how many seconds the host's clock is ahead of the database's."""
+        return self.server_time.skew_s()
 
     async def _check_server(self, hello: Mapping[str, Any]) -> None:
         with translated("asking the server for its version"):
@@ -167,10 +197,7 @@ class MongoStore:
                 "(one node is enough: mongod --replSet NAME, then rs.initiate()), or give --allow-standalone and "
                 "accept that a crash can repeat a step"
             )
-        self._wire(
-            StandaloneTransactions(self._client, self._clock, random.Random(), self._observer),
-            StandaloneCommits,
-        )
+        self._transactions.enabled = False
 
     async def close(self) -> None:
         """Close the client if it is our own."""

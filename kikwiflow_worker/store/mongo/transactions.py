@@ -36,7 +36,11 @@ class TransactionObserver(Protocol):
 
 
 class Transactions:
-    """Runs transactions with snapshot reads and majority writes."""
+    """Runs transactions with snapshot reads and majority writes.
+
+    Attributes:
+        enabled: False on a standalone server, which has none: the work is then run once, without a session.
+    """
 
     def __init__(
         self, client: Client, clock: Clock, jitter: random.Random, observer: TransactionObserver
@@ -45,6 +49,7 @@ class Transactions:
         self._clock = clock
         self._jitter = jitter
         self._observer = observer
+        self.enabled = True
 
     async def run(self, doing: str, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run ``work`` in a transaction and commit it.
@@ -55,6 +60,9 @@ class Transactions:
         Raises:
             StoreUnavailableError: No attempt was committed within a minute. Nothing was written.
         """
+        if not self.enabled:
+            with translated(doing):
+                return await work(None)
         started = self._clock.monotonic()
         pause = _FIRST_PAUSE_S
         session = await settled(self._client.start_session(causal_consistency=False))

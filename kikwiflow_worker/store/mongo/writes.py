@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import assert_never
 
 from pymongo.errors import DuplicateKeyError
 
@@ -40,6 +40,7 @@ from kikwiflow_worker.model.variables import (
     SetVariable,
     UnsetVariable,
     VariableChange,
+    net_changes,
 )
 from kikwiflow_worker.store.mongo.codec import (
     decode_instance,
@@ -52,12 +53,12 @@ from kikwiflow_worker.store.mongo.codec import (
     escape_key,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Document, Session, settled
+from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
 
 UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": ""}
 """What every way out of LOCKED unsets (protocol R3)."""
 
-ARRIVAL_GRACE = timedelta(seconds=30)
+ARRIVAL_GRACE = timedelta(seconds=5)
 """How long the worker that committed an arrival has to deliver it before others do."""
 
 _RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
@@ -144,27 +145,34 @@ class Writes:
         found = {"_id": guard.task_id, "status": "CREATED"}
         deleted = await settled(self._collections.external_tasks.delete_one(found, session=session))
         if deleted.deleted_count == 1:
-            record = {
-                "_id": guard.task_id,
-                "processInstanceId": guard.instance_id,
-                "taskDefinitionId": guard.node_id,
-                "completedAt": guard.completed_at,
-                "completedBy": guard.completed_by,
-                "expiresAt": guard.completed_at + self._retention,
-            }
-            await settled(
-                self._collections.completed_external_tasks.insert_one(record, session=session)
-            )
+            await self.record_completion(guard, session=session)
         return int(deleted.deleted_count)
+
+    async def record_completion(
+        self, guard: CompleteExternalTask, *, session: Session = None
+    ) -> None:
+        """Keep who completed an external task, for those who try again."""
+        record = {
+            "_id": guard.task_id,
+            "processInstanceId": guard.instance_id,
+            "taskDefinitionId": guard.node_id,
+            "completedAt": guard.completed_at,
+            "completedBy": guard.completed_by,
+            "expiresAt": guard.completed_at + self._retention,
+        }
+        completions = self._collections.completed_external_tasks
+        await settled(completions.insert_one(record, session=session))
 
     async def insert(self, changes: Sequence[Change], *, session: Session = None) -> None:
         """Write all inserts of new instances and tasks, one command per collection.
+
+        Without a transaction a step may be repeated after a crash: then what is there already stays as it is.
 
         Raises:
             DuplicateStartError: The start key is in use.
         """
         collections = self._collections
-        documents: list[tuple[Any, list[Document]]] = [
+        documents: list[tuple[Collection, list[Document]]] = [
             (
                 collections.instances,
                 [encode_instance(c.instance) for c in changes if isinstance(c, InsertInstance)],
@@ -194,8 +202,11 @@ class Writes:
             if isinstance(change, ReserveStartKey):
                 await self._reserve(change, session)
         for collection, batch in documents:
-            if batch:
+            if batch and session is not None:
                 await settled(collection.insert_many(batch, session=session))
+            elif batch:
+                for document in batch:
+                    await insert_if_absent(collection, document)
 
     async def _reserve(self, change: ReserveStartKey, session: Session) -> None:
         record = {
@@ -217,7 +228,7 @@ class Writes:
         match change:
             case ChangeVariables(instance_id, changes):
                 found = {"_id": instance_id, "status": _RUNNING}
-                update = variable_update(changes)
+                update = variable_update(net_changes(changes))
                 result = await settled(
                     self._collections.instances.update_one(found, update, session=session)
                 )
@@ -286,6 +297,13 @@ class Writes:
     def _ended(self, instance: ProcessInstance) -> Document:
         ended_at = instance.ended_at or instance.started_at
         return {**encode_instance(instance), "expiresAt": ended_at + self._retention}
+
+
+async def insert_if_absent(collection: Collection, document: Document) -> None:
+    """Insert a document unless its id is there already."""
+    fields = {field: value for field, value in document.items() if field != "_id"}
+    found = {"_id": document["_id"]}
+    await settled(collection.update_one(found, {"$setOnInsert": fields}, upsert=True))
 
 
 def start_key_id(key: str, tenant_id: str | None) -> str:

@@ -1,0 +1,167 @@
+"""Listing, showing and retrying incidents."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from kikwiflow_worker.cli.errors import report_error
+from kikwiflow_worker.cli.options import SectionGroup, connection_options, json_option, page_options
+from kikwiflow_worker.cli.output import (
+    clean,
+    exactly,
+    first_line,
+    print_fields,
+    print_heading,
+    print_json,
+    print_json_items,
+    print_table,
+    when,
+)
+from kikwiflow_worker.cli.session import with_client
+from kikwiflow_worker.client import Kikwiflow
+from kikwiflow_worker.errors import KikwiflowError, OperationError
+from kikwiflow_worker.model.runtime import Incident, IncidentStatus
+from kikwiflow_worker.store.protocol import IncidentQuery, Page
+
+_ALL = "ALL"
+
+
+@click.group(cls=SectionGroup)
+def incidents() -> None:
+    """List, show and retry incidents, the failures that wait for a person."""
+
+
+@incidents.command(
+    name="list",
+    epilog="""\b
+Examples:
+  kikwiflow-worker incidents list
+  kikwiflow-worker incidents list --status ALL --instance ID --json
+""",
+)
+@click.option("--instance", metavar="ID", help="Only incidents of this instance.")
+@click.option(
+    "--status",
+    type=click.Choice([*(each.value for each in IncidentStatus), _ALL], case_sensitive=False),
+    default=IncidentStatus.OPEN.value,
+    show_default=True,
+    help="RESOLVED were retried, CLOSED ended with their instance.",
+)
+@page_options
+@json_option
+@connection_options
+@click.pass_context
+def list_incidents(
+    context: click.Context,
+    *,
+    instance: str | None,
+    status: str,
+    limit: int,
+    cursor: str | None,
+    as_json: bool,
+) -> None:
+    """List incidents, newest first."""
+    query = IncidentQuery(
+        instance_id=instance, status=None if status == _ALL else IncidentStatus(status)
+    )
+
+    async def action(client: Kikwiflow) -> tuple[Page[Incident], datetime]:
+        page = await client.list_incidents(query, limit=limit, cursor=cursor)
+        return page, client.services.runtime.now()
+
+    page, now = with_client(context, action)
+    if as_json:
+        print_json_items(page.items, page.next_cursor)
+        return
+    print_table(
+        ("ID", "STATUS", "OPENED", "NODE"),
+        [
+            (each.id, each.status.value, when(each.created_at, now), each.node_id)
+            for each in page.items
+        ],
+        details=[first_line(each.message) for each in page.items],
+        empty="no incidents" if status == _ALL else f"no incidents that are {status}",
+        next_cursor=page.next_cursor,
+    )
+
+
+@incidents.command(name="show")
+@click.argument("incident_id", metavar="ID")
+@json_option
+@connection_options
+@click.pass_context
+def show_incident(context: click.Context, *, incident_id: str, as_json: bool) -> None:
+    """Show one incident: what failed, where, and the traceback of the handler."""
+
+    async def action(client: Kikwiflow) -> tuple[Incident, datetime]:
+        return await client.get_incident(incident_id), client.services.runtime.now()
+
+    incident, now = with_client(context, action)
+    if as_json:
+        print_json(incident)
+        return
+    print_fields(
+        {
+            "id": incident.id,
+            "status": incident.status.value,
+            "type": incident.type.value,
+            "opened": exactly(incident.created_at, now),
+            "resolved": exactly(incident.resolved_at, now),
+            "resolved by": incident.resolved_by,
+            "node": incident.node_id,
+            "instance": incident.instance_id,
+            "task": incident.task_id,
+            "definition": incident.definition_id,
+            "tenant": incident.tenant_id,
+            "message": incident.message,
+        }
+    )
+    if incident.stack_trace:
+        print_heading("traceback")
+        click.echo(clean(incident.stack_trace.rstrip()))
+    if incident.status is IncidentStatus.OPEN:
+        click.echo(f"\nwhen the cause is mended: kikwiflow-worker incidents retry {incident.id}")
+
+
+@incidents.command(
+    name="retry",
+    epilog="""\b
+Examples:
+  kikwiflow-worker incidents retry ID --by ana
+  kikwiflow-worker incidents list --json | jq -r '.items[].id' | xargs kikwiflow-worker incidents retry
+""",
+)
+@click.argument("incident_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--by", metavar="NAME", help="Who retries it, for the record.")
+@json_option
+@connection_options
+@click.pass_context
+def retry(
+    context: click.Context, *, incident_ids: Sequence[str], by: str | None, as_json: bool
+) -> None:
+    """Give the failed tasks their attempts back, due now, and resolve the incidents.
+
+    Each is retried on its own; exits with 1 if one could not be. A new failure opens a new incident.
+    """
+
+    async def action(client: Kikwiflow) -> tuple[list[Incident], list[KikwiflowError]]:
+        done: list[Incident] = []
+        failed: list[KikwiflowError] = []
+        for incident_id in incident_ids:
+            try:
+                done.append(await client.retry_incident(incident_id, resolved_by=by))
+            except OperationError as error:
+                failed.append(error)
+        return done, failed
+
+    done, failed = with_client(context, action)
+    if as_json:
+        print_json_items(done)
+    else:
+        for incident in done:
+            click.echo(f"incident {incident.id} is resolved; task {incident.task_id} is due now")
+    for error in failed:
+        report_error(error)
+    if failed:
+        context.exit(1)

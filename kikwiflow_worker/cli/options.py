@@ -1,0 +1,227 @@
+"""The options that set a setting, made from the one settings class, and what an invocation was given."""
+
+import difflib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from kikwiflow_worker.settings import ENV_PREFIX, Settings, load_settings
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., object])
+
+CONNECTION = (
+    "mongodb_uri",
+    "mongodb_uri_file",
+    "mongodb_database",
+    "embedded",
+    "mongod_path",
+    "allow_standalone",
+)
+"""Settings that say where the database is."""
+
+WORKER = tuple(name for name in Settings.model_fields if name not in CONNECTION)
+"""Settings that only a worker looks at."""
+
+_COMMON = "Common options"
+
+_METAVARS = {
+    "instance_name": "NAME",
+    "mongodb_uri": "URI",
+    "mongodb_uri_file": "FILE",
+    "mongodb_database": "NAME",
+    "embedded": "[DIR]",
+    "mongod_path": "FILE",
+    "health_address": "HOST:PORT",
+    "handlers": "NAME[,NAME...]",
+    "default_retry_interval": "DURATION",
+    "history_ttl_days": "DAYS",
+    "log_level": "LEVEL",
+    "log_format": "FORMAT",
+}
+
+
+class SectionOption(click.Option):
+    """An option that the help page lists under a heading of its own."""
+
+    def __init__(self, *args: Any, section: str, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.section = section
+
+
+class SectionCommand(click.Command):
+    """A command whose help page lists its own options first, then the sections."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                title = parameter.section if isinstance(parameter, SectionOption) else "Options"
+                sections.setdefault(title, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - a line is wrapped, not cut
+        """Return the first sentence of the help."""
+        return super().get_short_help_str(limit=1000)
+
+
+class SectionGroup(SectionCommand, click.Group):
+    """A group with sections, which keeps its commands in the order in which they were added."""
+
+    command_class = SectionCommand
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of the commands."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which one was probably meant."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], self.commands, n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+@dataclass(slots=True)
+class Invocation:
+    """What the command line gave, collected from the group and the subcommand alike; the latter wins."""
+
+    flags: dict[str, object] = field(default_factory=dict)
+    config: Path | None = None
+    debug: bool = False
+
+    def settings(self) -> Settings:
+        """Return the settings from flags, environment and file.
+
+        Raises:
+            ConfigurationError: One message that lists each mistake.
+        """
+        return load_settings(flags=self.flags, environ=os.environ, config=self.config)
+
+
+def settings_options(names: Sequence[str]) -> Callable[[_Decorated], _Decorated]:
+    """Add an option for each of the settings ``names``; they reach the command through its ``Invocation``."""
+
+    def decorate(command: _Decorated) -> _Decorated:
+        for name in reversed(names):
+            command = _setting_option(name)(command)
+        return command
+
+    return decorate
+
+
+def connection_options(command: _Decorated) -> _Decorated:
+    """Add the options that say where the database is, ``--config`` and ``--debug``."""
+    command = common_options(command)
+    return settings_options(CONNECTION)(command)
+
+
+def common_options(command: _Decorated) -> _Decorated:
+    """Add ``--config`` and ``--debug``."""
+    command = click.option(
+        "--debug",
+        cls=SectionOption,
+        section=_COMMON,
+        is_flag=True,
+        expose_value=False,
+        callback=_note_debug,
+        help="Show the traceback of an unexpected error.",
+    )(command)
+    return click.option(
+        "--config",
+        cls=SectionOption,
+        section=_COMMON,
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        expose_value=False,
+        callback=_note_config,
+        help=f"Read settings from this TOML file.  [env: {ENV_PREFIX}CONFIG]",
+    )(command)
+
+
+def invocation(context: click.Context) -> Invocation:
+    """Return what this invocation was given."""
+    return context.find_root().ensure_object(Invocation)
+
+
+def _setting_option(name: str) -> Callable[[_Decorated], _Decorated]:
+    info = Settings.model_fields[name]
+    text = (info.description or "").replace("`", "")
+    if info.default not in (None, (), False):
+        text += f"  [default: {_plain(info.default)}]"
+    shape: dict[str, object] = {"metavar": _METAVARS.get(name, "N")}
+    if name.endswith("_seconds"):
+        shape["metavar"] = "SECONDS"
+    if info.annotation is bool:
+        shape = {"flag_value": True}
+    elif name == "handlers":
+        shape["multiple"] = True
+    elif name == "embedded":
+        shape |= {"is_flag": False, "flag_value": ""}
+    return click.option(
+        "--" + name.replace("_", "-"),
+        name,
+        cls=SectionOption,
+        section="Database options" if name in CONNECTION else "Worker options",
+        default=None,
+        expose_value=False,
+        callback=_note,
+        help=text,
+        **shape,
+    )
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _note(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    if value is not None and value != () and parameter.name is not None:
+        invocation(context).flags[parameter.name] = value
+
+
+def _note_config(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:  # noqa: ARG001
+    if value is not None:
+        invocation(context).config = value
+
+
+def _note_debug(context: click.Context, parameter: click.Parameter, value: object) -> None:  # noqa: ARG001
+    if value:
+        invocation(context).debug = True
+
+
+def json_option(command: _Decorated) -> _Decorated:
+    """Add ``--json``, as the parameter ``as_json``."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document, for programs."
+    )(command)
+
+
+def page_options(command: _Decorated) -> _Decorated:
+    """Add ``--limit`` and ``--cursor``."""
+    command = click.option(
+        "--cursor", metavar="CURSOR", help="Where the page begins, as the page before said."
+    )(command)
+    return click.option(
+        "--limit",
+        metavar="N",
+        type=click.IntRange(1, 500),
+        default=50,
+        show_default=True,
+        help="How many to list, 1 to 500.",
+    )(command)

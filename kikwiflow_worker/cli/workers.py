@@ -1,0 +1,56 @@
+"""Listing the workers of a database."""
+
+from datetime import datetime, timedelta
+
+import click
+
+from kikwiflow_worker.cli.options import SectionCommand, connection_options, json_option
+from kikwiflow_worker.cli.output import print_json_items, print_table, record_of, when
+from kikwiflow_worker.cli.session import with_client
+from kikwiflow_worker.client import Kikwiflow
+from kikwiflow_worker.store.protocol import WorkerRecord
+
+_SILENT_AFTER = timedelta(seconds=45)
+"""A worker says every ten seconds that it lives; four in a row must be missing."""
+
+
+@click.command(cls=SectionCommand)
+@json_option
+@connection_options
+@click.pass_context
+def workers(context: click.Context, *, as_json: bool) -> None:
+    """List the workers that were seen in the last 24 hours, the latest first.
+
+    A worker that was not seen for 45 seconds is silent: it was stopped, has crashed, or does not reach the database.
+    """
+
+    async def action(client: Kikwiflow) -> tuple[tuple[WorkerRecord, ...], datetime]:
+        return await client.reads.list_workers(), client.services.runtime.now()
+
+    found, now = with_client(context, action)
+    if as_json:
+        print_json_items(
+            [{**record_of(worker), "is_alive": is_alive(worker, now)} for worker in found]
+        )
+        return
+    print_table(
+        ("ID", "", "SEEN", "STATE", "BUSY#", "HOST", "VERSION"),
+        [
+            (
+                worker.id,
+                "alive" if is_alive(worker, now) else "silent",
+                when(worker.seen_at, now),
+                worker.state,
+                f"{worker.running}/{worker.slots}",
+                f"{worker.host} {worker.pid}",
+                worker.version,
+            )
+            for worker in found
+        ],
+        empty="no worker was seen lately; start one with: kikwiflow-worker --instance-name NAME",
+    )
+
+
+def is_alive(worker: WorkerRecord, now: datetime) -> bool:
+    """Return whether the worker has not stopped and was seen lately, by the database's time ``now``."""
+    return worker.state != "stopped" and now - worker.seen_at < _SILENT_AFTER
