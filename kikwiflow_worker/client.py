@@ -21,7 +21,13 @@ from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.errors import DefinitionError, OperationError
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import ExecutableTask, ExternalTask, Incident, ProcessInstance
-from kikwiflow_worker.operations import deployment, external_tasks, incidents, instances
+from kikwiflow_worker.operations import (
+    correlation,
+    deployment,
+    external_tasks,
+    incidents,
+    instances,
+)
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.store.protocol import (
@@ -233,6 +239,24 @@ class Kikwiflow:
         """
         await instances.cancel(self.services, instance_id, cancelled_by=cancelled_by)
 
+    async def suspend(self, instance_id: str) -> None:
+        """Let a running instance rest where it is: steps under way are finished, none begins.
+
+        Raises:
+            NotFoundError: It is not running.
+            ConflictError: It is suspended already.
+        """
+        await instances.suspend(self.services, instance_id)
+
+    async def resume(self, instance_id: str) -> None:
+        """Let a suspended instance go on.
+
+        Raises:
+            NotFoundError: It is not running.
+            ConflictError: It is not suspended.
+        """
+        await instances.resume(self.services, instance_id)
+
     async def list_tasks(
         self, query: TaskQuery | None = None, *, limit: int = 50, cursor: str | None = None
     ) -> Page[ExecutableTask]:
@@ -286,6 +310,31 @@ class Kikwiflow:
             task_id,
             variables=variables or {},
             completed_by=completed_by,
+        )
+
+    async def correlate(
+        self,
+        key: str,
+        variables: Mapping[str, object] | None = None,
+        *,
+        tenant_id: str | None = None,
+        actor: str | None = None,
+    ) -> ProcessInstance:
+        """Give a message to who has waited longest for its key; return that instance as it came to rest.
+
+        Raises:
+            NotFoundError: Nobody waits for the key in this tenant.
+            ConflictError: The instance is suspended.
+            VariableError: A variable cannot be stored; nothing was changed.
+            StepFailedError: A handler that ran inline failed; the key still waits.
+        """
+        return await correlation.correlate(
+            self.services,
+            self._handlers.invoker(),
+            key,
+            variables=variables or {},
+            tenant_id=tenant_id,
+            actor=actor,
         )
 
     async def list_incidents(

@@ -148,7 +148,15 @@ class StoreUnavailableError(StoreError):
 
 
 class ClaimLostError(StoreError):
-    """A guard of a unit of work matched nothing: the task belongs to somebody else now. Nothing was written."""
+    """A guard of a unit of work matched nothing: somebody else was faster. Nothing was written.
+
+    Attributes:
+        guard: The guard that matched nothing; None if the instance is not running any more.
+    """
+
+    def __init__(self, guard: object, message: str | None = None) -> None:
+        self.guard = guard
+        super().__init__(message or f"somebody else was faster: {guard} matched nothing")
 
 
 class DuplicateStartError(StoreError):

@@ -12,7 +12,7 @@ definition's ``executor`` or ``providerBean``. It may run more than once for one
 """
 
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -38,6 +38,14 @@ from kikwiflow_worker.model.variables import (
 T = TypeVar("T")
 
 _MARK = "__kikwiflow_handler__"
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationItem:
+    """One correlation key, and the label that people see in its place."""
+
+    key: str
+    display_name: str
 
 
 class HandlerSignal(Exception):  # noqa: N818 - these are requests of a handler, not errors of the engine
@@ -243,6 +251,12 @@ DueDateProvider = Callable[
 ]
 
 
+CorrelationKeysProvider = Callable[
+    [EvaluationContext],
+    Awaitable[Iterable[CorrelationItem | str]] | Iterable[CorrelationItem | str],
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerSpec:
     """What a decorator notes on a function.
@@ -292,6 +306,18 @@ def due_date_provider(name: object, *, timeout_s: float | None = None) -> object
     ``timedelta``.
     """
     return _marker(HandlerKind.DUE_DATE_PROVIDER, name, timeout_s)
+
+
+@overload
+def correlation_keys_provider(name: str, *, timeout_s: float | None = None) -> Callable[[T], T]: ...
+@overload
+def correlation_keys_provider(name: T) -> T: ...
+def correlation_keys_provider(name: object, *, timeout_s: float | None = None) -> object:
+    """Mark a function as the provider of correlation keys for nodes whose ``providerBean`` is ``name``.
+
+    It takes an ``EvaluationContext`` and returns a list of keys, as text or as ``CorrelationItem`` with a label.
+    """
+    return _marker(HandlerKind.CORRELATION_KEYS_PROVIDER, name, timeout_s)
 
 
 def find_spec(candidate: object) -> HandlerSpec | None:

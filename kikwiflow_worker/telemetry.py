@@ -102,6 +102,11 @@ class Event(StrEnum):
         LogLevel.INFO,
         "A claimed task was given back without using an attempt.",
     )
+    TASK_PARKED = (
+        "task.parked",
+        LogLevel.INFO,
+        "A task of a suspended instance rests until the instance is resumed.",
+    )
     TASK_RESCUED = (
         "task.rescued",
         LogLevel.WARNING,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from kikwiflow_worker.engine.effects import Failure
 from kikwiflow_worker.engine.incidents import incident_of
@@ -15,19 +16,22 @@ from kikwiflow_worker.engine.retries import (
 from kikwiflow_worker.engine.visits import Visit
 from kikwiflow_worker.engine.working_variables import WorkingVariables
 from kikwiflow_worker.errors import ExecutionError
-from kikwiflow_worker.handler import StepView
+from kikwiflow_worker.handler import CorrelationItem, StepView
 from kikwiflow_worker.model.capability import Capabilities, Capability
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.nodes import ExecutableTaskNode, FlowNode, RetryPolicy
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
     ExternalTask,
+    ExternalTaskType,
+    Loop,
     ProcessInstance,
     TaskStatus,
 )
 from kikwiflow_worker.model.unit_of_work import (
     Change,
     ChangeVariables,
+    Guard,
     InsertExternalTask,
     InsertTask,
     OpenIncident,
@@ -87,6 +91,8 @@ class Draft:
         self.instance = instance
         self.now = surroundings.now
         self.variables = WorkingVariables(instance.variables)
+        self.guards: list[Guard] = []
+        """Of other instances' tasks that this segment decides about, besides its own."""
         self.changes: list[Change] = []
         self._surroundings = surroundings
         self._caller_drives = caller_drives
@@ -132,33 +138,47 @@ class Draft:
         changes = self.variables.changes
         return (ChangeVariables(self.instance.id, changes),) if changes else ()
 
-    def rest_at(self, visit: Visit, *, due_at: datetime | None = None) -> None:
+    def rest_at(
+        self, visit: Visit, *, due_at: datetime | None = None, occurrence: int | None = None
+    ) -> None:
         """Add an executable task that waits for its due time and for a worker with the capability."""
-        self._insert(self._task(visit, due_at=due_at))
+        self._insert(replace(self._task(visit, due_at=due_at), occurrence=occurrence))
 
-    def rest_at_join(self, visit: Visit, *, pending: tuple[str, ...]) -> None:
-        """Add the join task that waits for the ``pending`` branches."""
-        waiting = TaskStatus.AWAITING_BRANCHES
-        join = self._task(visit, due_at=None)
-        self._insert(replace(join, status=waiting, claimable_at=None, pending_branch_ids=pending))
+    def rest_at_join(
+        self, visit: Visit, *, pending: tuple[str, ...], loop: Loop | None = None
+    ) -> None:
+        """Add the join or coordinator that waits for the ``pending`` branches; without any it goes on at once."""
+        task = replace(self._task(visit, due_at=None), pending_branch_ids=pending, loop=loop)
+        if pending:
+            task = replace(task, status=TaskStatus.AWAITING_BRANCHES, claimable_at=None)
+        self._insert(task)
 
-    def wait_outside(self, visit: Visit) -> None:
-        """Add an external task."""
-        self.changes.append(
-            InsertExternalTask(
-                ExternalTask(
-                    id=visit.id,
-                    node_id=visit.node.id,
-                    instance_id=self.instance.id,
-                    definition_id=self.definition.id,
-                    created_at=self.now,
-                    name=visit.node.name,
-                    description=visit.node.description,
-                    tenant_id=self.instance.tenant_id,
-                    branch=visit.branch,
-                )
-            )
+    def rest_at_starter(self, visit: Visit, loop: Loop) -> None:
+        """Add the task that starts one child of a call activity."""
+        self._insert(replace(self._task(visit, due_at=None), loop=loop))
+
+    def wait_outside(self, visit: Visit, **waits_for: Any) -> None:
+        """Add an external task; ``waits_for`` are further fields of ``ExternalTask``."""
+        task = ExternalTask(
+            id=visit.id,
+            node_id=visit.node.id,
+            instance_id=self.instance.id,
+            definition_id=self.definition.id,
+            created_at=self.now,
+            name=visit.node.name,
+            description=visit.node.description,
+            tenant_id=self.instance.tenant_id,
+            branch=visit.branch,
+            attached_to=visit.attached_to,
         )
+        self.changes.append(InsertExternalTask(replace(task, **waits_for)))
+
+    def wait_for_key(
+        self, visit: Visit, waits: ExternalTaskType, item: CorrelationItem, **waits_for: Any
+    ) -> None:
+        """Add an external task that one correlation key ends."""
+        key = {"correlation_key": item.key, "display_name": item.display_name}
+        self.wait_outside(visit, type=waits, **key, **waits_for)
 
     def fail_inline(self, visit: Visit, failure: Failure) -> None:
         """Keep what was done so far and add the failed node as a task of its own, with its retry or its incident.
@@ -213,6 +233,7 @@ class Draft:
             priority=self.instance.priority,
             tenant_id=self.instance.tenant_id,
             branch=visit.branch,
+            attached_to=visit.attached_to,
         )
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from kikwiflow_worker.engine.time_values import parse_time_value
 from kikwiflow_worker.errors import ExecutionError
-from kikwiflow_worker.model.nodes import TimerProvider, TimerTaskNode
+from kikwiflow_worker.model.nodes import BoundaryInterruptiveTimer, TimerProvider, TimerTaskNode
 from kikwiflow_worker.model.variables import Variables, to_text
 
 
@@ -36,7 +36,7 @@ def due_at(value: str | datetime | timedelta, *, now: datetime, timer: str) -> d
         raise ExecutionError(f"timer {timer}: {error}") from None
 
 
-def given_due_date(timer: TimerTaskNode, variables: Variables) -> str:
+def given_due_date(timer: TimerTaskNode | BoundaryInterruptiveTimer, variables: Variables) -> str:
     """Return the due date that a timer holds itself or finds in a variable.
 
     Raises:

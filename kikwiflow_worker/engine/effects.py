@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeAlias
 
-from kikwiflow_worker.handler import StepView
+from kikwiflow_worker.handler import CorrelationItem, StepView
 from kikwiflow_worker.model.capability import Capability
+from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.unit_of_work import UnitOfWork
 from kikwiflow_worker.model.variables import Value, VariableChange, Variables
 
 
@@ -44,7 +46,39 @@ class AskDueDate:
     variables: Variables
 
 
-Effect: TypeAlias = CallHandler | AskAnswer | AskDueDate
+@dataclass(frozen=True, slots=True)
+class AskCorrelationKeys:
+    """Ask a correlation-keys provider; answer with ``KeysGiven`` or ``Raised``."""
+
+    capability: Capability
+    view: StepView
+    variables: Variables
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Deliver a message that a thrower throws; answer with ``Delivered``, or ``NobodyWaits``.
+
+    Attributes:
+        taken: External tasks that this step has given a message already.
+    """
+
+    key: str
+    tenant_id: str | None
+    taken: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FindDefinition:
+    """Find the latest version of a definition; answer with ``DefinitionFound`` (None if there is none)."""
+
+    key: str
+
+
+UserCode: TypeAlias = CallHandler | AskAnswer | AskDueDate | AskCorrelationKeys
+"""What only user code can answer."""
+
+Effect: TypeAlias = UserCode | Deliver | FindDefinition
 
 
 class FailureKind(StrEnum):
@@ -99,13 +133,56 @@ class DueDateGiven:
 
 
 @dataclass(frozen=True, slots=True)
+class KeysGiven:
+    """The provider's correlation keys with their labels."""
+
+    items: tuple[CorrelationItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A waiting instance has taken the message; ``unit`` is what that changes, to be committed with the throw."""
+
+    task_id: str
+    unit: UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class NobodyWaits:
+    """No instance waits for the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionFound:
+    """The latest version, if there is one."""
+
+    definition: ProcessDefinition | None
+
+
+@dataclass(frozen=True, slots=True)
 class Raised:
-    """User code raised, or ran out of time."""
+    """User code raised, or ran out of time.
+
+    Attributes:
+        changes: What a handler changed before; kept only if a boundary error handler takes over.
+        transient: All transient variables at that moment.
+    """
 
     failure: Failure
+    changes: tuple[VariableChange, ...] = ()
+    transient: Mapping[str, Value] = field(default_factory=dict)
 
 
-Reply: TypeAlias = HandlerReturned | Answered | DueDateGiven | Raised
+Reply: TypeAlias = (
+    HandlerReturned
+    | Answered
+    | DueDateGiven
+    | KeysGiven
+    | Delivered
+    | NobodyWaits
+    | DefinitionFound
+    | Raised
+)
 
 
 def fatal_failure(error: Exception, *, stack_trace: str = "") -> Failure:
@@ -117,3 +194,8 @@ def fatal_failure(error: Exception, *, stack_trace: str = "") -> Failure:
         stack_trace=stack_trace,
         cause=error,
     )
+
+
+def technical_failure(error_type: str, message: str) -> Failure:
+    """Return a failure of the engine's own that another attempt may heal."""
+    return Failure(kind=FailureKind.TECHNICAL, error_type=error_type, message=message)

@@ -5,7 +5,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 
 from kikwiflow_worker.model.capability import Capability
 from kikwiflow_worker.model.nodes import FlowNode
-from kikwiflow_worker.model.runtime import Branch, ExecutableTask, TaskType
+from kikwiflow_worker.model.runtime import Attachment, Branch, ExecutableTask, TaskType
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Visit:
         task_type: Of the row, if one rests here.
         capability: The user code that the node needs, if any.
         head: The claimed task that is being resumed here, if any.
+        attached_to: The host, for a boundary event.
     """
 
     id: str
@@ -26,6 +27,7 @@ class Visit:
     branch: Branch | None = None
     capability: Capability | None = None
     head: ExecutableTask | None = None
+    attached_to: Attachment | None = None
 
 
 def derived_id(before: str, name: str) -> str:

@@ -5,33 +5,51 @@ leaves a task where it cannot: at a transaction boundary, a wait state, a split,
 does not have, and at a node that failed (design 3).
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 
+from kikwiflow_worker.engine.asking import (
+    PathState,
+    Steps,
+    ask_due_date,
+    ask_keys,
+    attempt,
+    fail,
+    unexpected,
+)
+from kikwiflow_worker.engine.attachments import (
+    attach_boundary_events,
+    find_error_handler,
+    has_interruptive_event,
+    has_waiting_event,
+    set_up,
+    wait_for_keys,
+)
+from kikwiflow_worker.engine.calls import call_children, elements_of
 from kikwiflow_worker.engine.draft import Draft
-from kikwiflow_worker.engine.due_dates import due_at, given_due_date
 from kikwiflow_worker.engine.effects import (
     Answered,
     AskAnswer,
-    AskDueDate,
     CallHandler,
-    DueDateGiven,
+    Deliver,
+    Delivered,
     Effect,
-    Failure,
+    FailureKind,
     HandlerReturned,
+    NobodyWaits,
     Raised,
     Reply,
     fatal_failure,
+    technical_failure,
 )
 from kikwiflow_worker.engine.gateways import choose_flow
 from kikwiflow_worker.engine.visits import Visit, derived_id
 from kikwiflow_worker.errors import ExecutionError
-from kikwiflow_worker.handler import StepView
 from kikwiflow_worker.model.capability import Capability, HandlerKind
 from kikwiflow_worker.model.nodes import (
     BoundaryErrorHandler,
+    BoundaryEvent,
     BoundaryInterruptiveCatchEvent,
     BoundaryInterruptiveTimer,
     BoundaryNonInterruptiveTimer,
@@ -46,31 +64,14 @@ from kikwiflow_worker.model.nodes import (
     GatewayProvider,
     JoinGateway,
     ParallelGateway,
+    SequenceFlow,
     StartEvent,
-    TimerProvider,
     TimerTaskNode,
 )
-from kikwiflow_worker.model.runtime import Branch, ExecutableTask, TaskType
-from kikwiflow_worker.model.variables import Variables, to_text
+from kikwiflow_worker.model.runtime import Branch, ExecutableTask, HostKind, TaskType
+from kikwiflow_worker.model.unit_of_work import guarded_task_id
+from kikwiflow_worker.model.variables import to_text
 
-
-class PathState(Enum):
-    """How a walk ended: RESTED left a row that carries the token on, ENDED left nothing."""
-
-    RESTED = "rested"
-    ENDED = "ended"
-
-
-class StepFailed(Exception):  # noqa: N818 - it never leaves the engine
-    """The head node of a claimed task failed; the task itself is retried or becomes an incident."""
-
-    def __init__(self, node: FlowNode, failure: Failure) -> None:
-        self.node = node
-        self.failure = failure
-        super().__init__(failure.message)
-
-
-Steps = Generator[Effect, Reply, PathState]
 Step = Generator[Effect, Reply, str | PathState]
 """One node: returns the next node's id, or how the path ended."""
 
@@ -116,23 +117,23 @@ class _Walk:
             target = yield from self._step(node, head)
             if isinstance(target, PathState):
                 return target
-            self._at_boundary = self._at_boundary or (
-                node.commit_after and not isinstance(node, ParallelGateway)
-            )
             node_id, head = target, None
 
-    def _step(self, node: FlowNode, head: ExecutableTask | None) -> Step:
+    def _step(self, node: FlowNode, head: ExecutableTask | None) -> Step:  # noqa: C901 - one case per node type
         match node:
             case StartEvent():
-                return _next(node)
+                return self._leave(node)
             case EndEvent():
                 return PathState.ENDED
             case JoinGateway():
                 arrives = self._branch is not None and head is None
-                return PathState.ENDED if arrives else _next(node)
+                return PathState.ENDED if arrives else self._leave(node)
             case ExternalTaskNode():
-                self._draft.wait_outside(self._visit(node, TaskType.STANDARD))
-                return PathState.RESTED
+                waiting = self._visit(node, TaskType.STANDARD)
+                self._draft.wait_outside(waiting)
+                return (
+                    yield from attach_boundary_events(self._draft, waiting, HostKind.EXTERNAL_TASK)
+                )
             case ExecutableTaskNode():
                 return (yield from self._executable_task(node, head))
             case ExclusiveGateway():
@@ -141,72 +142,122 @@ class _Walk:
                 return (yield from self._split(node))
             case TimerTaskNode():
                 return (yield from self._timer(node, head))
+            case EventCatcher():
+                visit = self._visit(node, TaskType.KEY_RESOLUTION, head=head)
+                return (yield from wait_for_keys(self._draft, visit, node))
+            case EventThrower():
+                return (yield from self._thrower(node, head))
+            case CallActivity():
+                return (yield from self._call_activity(node, head))
             case (
-                EventCatcher()
-                | EventThrower()
-                | CallActivity()
-                | BoundaryInterruptiveTimer()
+                BoundaryInterruptiveTimer()
                 | BoundaryNonInterruptiveTimer()
                 | BoundaryErrorHandler()
                 | BoundaryInterruptiveCatchEvent()
             ):
-                raise ExecutionError(
-                    f"node {node.id} has the type {node.type}, which this release does not run; "
-                    "deploy a version without it or use a newer worker"
-                )
+                return (yield from self._boundary_event(node, head))
+
+    def _boundary_event(self, node: BoundaryEvent, head: ExecutableTask | None) -> Step:
+        """Go on where an event has fired; or set up one whose provider was missing where its host was created."""
+        if head is not None and head.type in {TaskType.TIMER_SCHEDULE, TaskType.KEY_RESOLUTION}:
+            visit = self._visit(node, head.type, head=head)
+            return (yield from set_up(self._draft, replace(visit, attached_to=head.attached_to)))
+        return self._leave(node)
 
     def _executable_task(self, node: ExecutableTaskNode, head: ExecutableTask | None) -> Step:
+        draft = self._draft
+
         def accept(reply: Reply | None) -> str | PathState:
             if not isinstance(reply, HandlerReturned):
-                raise _unexpected(node, reply)
-            self._draft.variables.apply(reply.changes, reply.transient)
-            return _next(node)
+                raise unexpected(node, reply)
+            draft.variables.apply(reply.changes, reply.transient)
+            return self._leave(node)
+
+        def rescue(raised: Raised) -> str | None:
+            if raised.failure.kind is not FailureKind.BUSINESS:
+                return None
+            handler = find_error_handler(draft.definition, node, raised.failure)
+            if handler is None:
+                return None
+            draft.variables.apply(raised.changes, raised.transient)
+            return handler.id
 
         capability = Capability(HandlerKind.TASK_HANDLER, node.handler_name or "")
         visit = self._visit(node, TaskType.STANDARD, capability, head)
+        if head is None and has_waiting_event(draft.definition, node):
+            draft.rest_at(visit)
+            return (yield from attach_boundary_events(draft, visit, HostKind.EXECUTABLE_TASK))
+        call = partial(CallHandler, transient=draft.variables.transient_names)
         rests = self._at_boundary or node.commit_before
-        transient = self._draft.variables.transient_names
-        call = partial(CallHandler, transient=transient)
-        return (yield from self._attempt(visit, call, accept, rests=rests))
+        return (yield from attempt(draft, visit, call, accept, rests=rests, rescue=rescue))
 
     def _exclusive_gateway(self, node: ExclusiveGateway, head: ExecutableTask | None) -> Step:
         def accept(reply: Reply | None) -> str | PathState:
             if isinstance(reply, Answered):
                 answer = reply.answer
             elif reply is None:
-                answer = to_text(self._draft.variables.visible().get(node.provider_variable or ""))
+                visible = self._draft.variables.visible()
+                answer = to_text(visible.get(node.provider_variable or ""))
             else:
-                raise _unexpected(node, reply)
-            return _target(node, choose_flow(node, answer).target_node_id)
+                raise unexpected(node, reply)
+            return self._leave(node, choose_flow(node, answer))
 
         capability = None
         if node.provider_type is GatewayProvider.BEAN:
             capability = Capability(HandlerKind.ANSWER_PROVIDER, node.provider_bean or "")
         visit = self._visit(node, TaskType.EXCLUSIVE_GATEWAY, capability, head)
-        return (yield from self._attempt(visit, AskAnswer, accept))
+        return (yield from attempt(self._draft, visit, AskAnswer, accept))
 
     def _timer(self, node: TimerTaskNode, head: ExecutableTask | None) -> Step:
-        def accept(reply: Reply | None) -> str | PathState:
-            if isinstance(reply, DueDateGiven):
-                value = reply.value
-            elif reply is None:
-                value = given_due_date(node, self._draft.variables.visible())
-            else:
-                raise _unexpected(node, reply)
-            due = due_at(value, now=self._draft.now, timer=node.id)
-            waiting = replace(
-                visit, id=derived_id(visit.id, node.id), task_type=TaskType.TIMER_TASK
-            )
-            self._draft.rest_at(replace(waiting, capability=None), due_at=due)
-            return PathState.RESTED
-
+        draft = self._draft
         if head is not None and head.type is TaskType.TIMER_TASK:
-            return _next(node)
-        capability = None
-        if node.provider_type is TimerProvider.BEAN:
-            capability = Capability(HandlerKind.DUE_DATE_PROVIDER, node.provider_bean or "")
-        visit = self._visit(node, TaskType.TIMER_SCHEDULE, capability, head)
-        return (yield from self._attempt(visit, AskDueDate, accept))
+            self._decided_by(node)
+            return self._leave(node)
+        visit = self._visit(node, TaskType.TIMER_SCHEDULE, head=head)
+        due = yield from ask_due_date(draft, visit, node)
+        if isinstance(due, PathState):
+            return due
+        waiting = Visit(
+            derived_id(visit.id, node.id), node, TaskType.TIMER_TASK, branch=self._branch
+        )
+        draft.rest_at(waiting, due_at=due)
+        return (yield from attach_boundary_events(draft, waiting, HostKind.EXECUTABLE_TASK))
+
+    def _thrower(self, node: EventThrower, head: ExecutableTask | None) -> Step:
+        draft = self._draft
+        visit = self._visit(node, TaskType.EVENT_THROW, head=head)
+        rests = self._at_boundary or node.commit_before
+        items = yield from ask_keys(draft, visit, node, rests=rests)
+        if isinstance(items, PathState):
+            return items
+        taken = frozenset(guarded_task_id(guard) for guard in draft.guards)
+        reply = yield Deliver(items[0].key, draft.instance.tenant_id, taken)
+        match reply:
+            case Delivered(_, unit):
+                draft.guards.extend(unit.guards)
+                draft.changes.extend(unit.changes)
+                return self._leave(node)
+            case NobodyWaits():
+                message = f"thrower {node.id}: no instance waits for its key; the throw is repeated as any failed task"
+                fail(draft, visit, technical_failure("NotCorrelated", message))
+                return PathState.RESTED
+            case _:
+                raise unexpected(node, reply)
+
+    def _call_activity(self, node: CallActivity, head: ExecutableTask | None) -> Step:
+        draft = self._draft
+        if head is not None and head.loop is not None:
+            self._decided_by(node)
+            return self._leave(node)
+        visit = self._visit(node, TaskType.CALL_ACTIVITY_COORDINATOR, head=head)
+        try:
+            elements = elements_of(node, draft.variables.visible())
+        except ExecutionError as error:
+            fail(draft, visit, fatal_failure(error))
+            return PathState.RESTED
+        waiting = replace(visit, id=derived_id(visit.id, node.id), head=None)
+        call_children(draft, waiting, node, elements)
+        return (yield from attach_boundary_events(draft, waiting, HostKind.EXECUTABLE_TASK))
 
     def _split(self, node: ParallelGateway) -> Step:
         """Start every branch in this commit; go straight on if none of them rests (protocol R9)."""
@@ -216,7 +267,7 @@ class _Walk:
         pending: list[str] = []
         for index, flow in enumerate(node.outgoing):
             inner = Branch(f"{join_task_id}:{index}", join_task_id)
-            target = _target(node, flow.target_node_id)
+            target = target_of(node, flow)
             state = yield from walk(draft, target, inner, after=inner.id, at_boundary=True)
             if state is PathState.RESTED:
                 pending.append(inner.id)
@@ -225,43 +276,19 @@ class _Walk:
             draft.rest_at_join(waiting, pending=tuple(pending))
             return PathState.RESTED
         self._visit_id = join_task_id
-        self._at_boundary = self._at_boundary or join.commit_after
-        return _next(join)
+        return self._leave(join)
 
-    def _attempt(
-        self,
-        visit: Visit,
-        ask: Callable[[Capability, StepView, Variables], Effect],
-        accept: Callable[[Reply | None], str | PathState],
-        *,
-        rests: bool = False,
-    ) -> Step:
-        """Leave the node to a worker, or ask what it needs and accept the reply; a failure stays with the node.
+    def _decided_by(self, node: FlowNode) -> None:
+        """Let what follows a host wait for the commit that decides between the host and its events (protocol, 20)."""
+        if has_interruptive_event(self._draft.definition, node):
+            self._at_boundary = True
 
-        Args:
-            accept: Takes the reply, or None where the node needs no user code.
-            rests: Whether a commit is due before the node.
-        """
-        draft, capability = self._draft, visit.capability
-        is_missing = capability is not None and not draft.can_run(capability)
-        if visit.head is None and (rests or is_missing):
-            draft.rest_at(visit)
-            return PathState.RESTED
-        try:
-            reply = (
-                (yield ask(capability, draft.view(visit), draft.variables.visible()))
-                if capability
-                else None
-            )
-            if not isinstance(reply, Raised):
-                return accept(reply)
-            failure = reply.failure
-        except ExecutionError as error:
-            failure = fatal_failure(error)
-        if visit.head is not None:
-            raise StepFailed(visit.node, failure)
-        draft.fail_inline(visit, failure)
-        return PathState.RESTED
+    def _leave(self, node: FlowNode, flow: SequenceFlow | None = None) -> str | PathState:
+        """Return where the path goes on after ``node``: along ``flow``, or the first one."""
+        self._at_boundary = self._at_boundary or node.commit_after
+        if flow is None:
+            flow = node.outgoing[0] if node.outgoing else None
+        return target_of(node, flow) if flow else PathState.ENDED
 
     def _visit(
         self,
@@ -273,17 +300,14 @@ class _Walk:
         return Visit(self._visit_id, node, task_type, self._branch, capability, head)
 
 
-def _next(node: FlowNode) -> str | PathState:
-    return _target(node, node.outgoing[0].target_node_id) if node.outgoing else PathState.ENDED
+def target_of(node: FlowNode, flow: SequenceFlow) -> str:
+    """Return the node that a flow leads to.
 
-
-def _target(node: FlowNode, target: str | None) -> str:
-    if target is None:
+    Raises:
+        ExecutionError: It leads nowhere; a deploy refuses such a file.
+    """
+    if flow.target_node_id is None:
         raise ExecutionError(
             f"a flow out of node {node.id} has no targetNodeId; deploy a version that has one"
         )
-    return target
-
-
-def _unexpected(node: FlowNode, reply: Reply | None) -> TypeError:
-    return TypeError(f"node {node.id} cannot be answered with {type(reply).__name__}")
+    return flow.target_node_id

@@ -9,7 +9,8 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from kikwiflow_worker.model.variables import Variables
+from kikwiflow_worker.model.nodes import MatchPolicy
+from kikwiflow_worker.model.variables import Value, Variables
 
 
 class InstanceStatus(StrEnum):
@@ -25,30 +26,41 @@ class InstanceStatus(StrEnum):
 class TaskType(StrEnum):
     """What an executable task does when it is run.
 
-    STANDARD runs a handler, EXCLUSIVE_GATEWAY asks for an answer, TIMER_SCHEDULE asks for a due date, TIMER_TASK goes on
-    after its due date, JOIN_GATEWAY goes on after its branches, ARRIVAL records the end of a branch that had no
-    executable task of its own, CANCEL_INSTANCE carries out a cancellation.
+    STANDARD runs a handler, EXCLUSIVE_GATEWAY asks for an answer, TIMER_SCHEDULE asks for a due date, KEY_RESOLUTION asks
+    for correlation keys, TIMER_TASK goes on after its due date, INTERRUPTIVE_TIMER ends its host then,
+    NON_INTERRUPTIVE_TIMER fires beside it, EVENT_THROW delivers a message, JOIN_GATEWAY goes on after its branches,
+    CALL_ACTIVITY_STARTER starts one child and CALL_ACTIVITY_COORDINATOR goes on after all of them, ARRIVAL records the
+    end of a branch that had no executable task of its own, CANCEL_INSTANCE carries out a cancellation and
+    CANCEL_CHILDREN that of children whose call activity is gone.
     """
 
     STANDARD = "STANDARD"
-    TIMER_SCHEDULE = "TIMER_SCHEDULE"
-    TIMER_TASK = "TIMER_TASK"
     EXCLUSIVE_GATEWAY = "EXCLUSIVE_GATEWAY"
+    TIMER_SCHEDULE = "TIMER_SCHEDULE"
+    KEY_RESOLUTION = "KEY_RESOLUTION"
+    TIMER_TASK = "TIMER_TASK"
+    INTERRUPTIVE_TIMER = "INTERRUPTIVE_TIMER"
+    NON_INTERRUPTIVE_TIMER = "NON_INTERRUPTIVE_TIMER"
+    EVENT_THROW = "EVENT_THROW"
     JOIN_GATEWAY = "JOIN_GATEWAY"
+    CALL_ACTIVITY_COORDINATOR = "CALL_ACTIVITY_COORDINATOR"
+    CALL_ACTIVITY_STARTER = "CALL_ACTIVITY_STARTER"
     ARRIVAL = "ARRIVAL"
     CANCEL_INSTANCE = "CANCEL_INSTANCE"
+    CANCEL_CHILDREN = "CANCEL_CHILDREN"
 
 
 class TaskStatus(StrEnum):
     """Where an executable task is in its life.
 
     PENDING waits for its due time, LOCKED is held by a worker, AWAITING_BRANCHES is a join whose branches are still
-    under way, ARRIVED is a branch that ended and has yet to be counted by its join, ERROR waits for a person.
+    under way, STARTED is a call activity's child that runs, ARRIVED is a branch that ended and has yet to be counted by its join, ERROR waits for a person.
     """
 
     PENDING = "PENDING"
     LOCKED = "LOCKED"
     AWAITING_BRANCHES = "AWAITING_BRANCHES"
+    STARTED = "STARTED"
     ARRIVED = "ARRIVED"
     ERROR = "ERROR"
 
@@ -70,12 +82,84 @@ class IncidentStatus(StrEnum):
     CLOSED = "CLOSED"
 
 
+class ExternalTaskType(StrEnum):
+    """What an external task waits for.
+
+    TASK for a person or program, CATCHER for one correlation key, GROUP for all or any of the keys of its GROUP_KEY rows,
+    BOUNDARY_CATCH for the key that ends its host.
+    """
+
+    TASK = "EXTERNAL_TASK"
+    CATCHER = "EVENT_CATCHER_STANDALONE"
+    GROUP = "EVENT_CATCHER_PARENT"
+    GROUP_KEY = "EVENT_CATCHER_CHILD"
+    BOUNDARY_CATCH = "BOUNDARY_INTERRUPTIVE_CATCH_EVENT"
+
+
+class ExternalTaskStatus(StrEnum):
+    """CREATED waits; CORRELATED is a key of a group that has been matched."""
+
+    CREATED = "CREATED"
+    CORRELATED = "CORRELATED"
+
+
+class HostKind(StrEnum):
+    """Which collection the host of a boundary event is in."""
+
+    EXECUTABLE_TASK = "EXECUTABLE_TASK"
+    EXTERNAL_TASK = "EXTERNAL_TASK"
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One of several parallel paths, and the join task that waits for it."""
+    """One of several parallel paths, and the join task that waits for it.
+
+    Attributes:
+        join_task_id: None for the private path of a non-interruptive event, which nobody waits for.
+    """
 
     id: str
-    join_task_id: str
+    join_task_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """The task that a boundary event belongs to."""
+
+    host_id: str
+    host_node_id: str
+    host_kind: HostKind
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The call activity that a child instance was started by.
+
+    Attributes:
+        starter_task_id: The row that records the child's end for its coordinator (protocol R12).
+        depth: How many call activities are above the child; 1 for a child of a started instance.
+    """
+
+    instance_id: str
+    coordinator_task_id: str
+    branch_id: str
+    starter_task_id: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Where a call activity is in its collection.
+
+    Attributes:
+        index: Of the element, from 0.
+        element: For a starter: what its child gets; a tuple of one, so that an element may be None.
+        pending: For a sequential coordinator: the elements whose child is not started yet.
+    """
+
+    index: int
+    element: tuple[Value, ...] = ()
+    pending: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +188,7 @@ class ProcessInstance:
     priority: int = 5
     open_paths: int = 1
     ended_at: datetime | None = None
+    parent: Parent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +203,8 @@ class ExecutableTask:
         attempts: Failures so far.
         retries_left: Attempts left before an incident.
         crash_count: Locks that lapsed because their worker died.
+        attached_to: The host of a boundary event.
+        occurrence: Which cycle of a recurring timer this is, from 1.
         handler_name: What a worker must have to run it, as ``Capability.stored``; None runs anywhere.
     """
 
@@ -142,11 +229,21 @@ class ExecutableTask:
     tenant_id: str | None = None
     branch: Branch | None = None
     pending_branch_ids: tuple[str, ...] = ()
+    attached_to: Attachment | None = None
+    occurrence: int | None = None
+    loop: Loop | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalTask:
-    """A stored wait that someone outside completes."""
+    """A stored wait that someone outside ends.
+
+    Attributes:
+        correlation_key: What a message must carry to end it.
+        display_name: The key in words for people.
+        pending_keys: For a GROUP: the keys that have not been matched.
+        group_id: For a GROUP_KEY: its GROUP.
+    """
 
     id: str
     node_id: str
@@ -158,6 +255,15 @@ class ExternalTask:
     assignee: str | None = None
     tenant_id: str | None = None
     branch: Branch | None = None
+    type: ExternalTaskType = ExternalTaskType.TASK
+    status: ExternalTaskStatus = ExternalTaskStatus.CREATED
+    correlation_key: str | None = None
+    display_name: str | None = None
+    match_policy: MatchPolicy | None = None
+    pending_keys: tuple[str, ...] = ()
+    total_keys: int | None = None
+    group_id: str | None = None
+    attached_to: Attachment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

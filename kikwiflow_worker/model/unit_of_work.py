@@ -13,7 +13,9 @@ from kikwiflow_worker.model.runtime import (
     Claim,
     ExecutableTask,
     ExternalTask,
+    HostKind,
     Incident,
+    Loop,
     ProcessInstance,
 )
 from kikwiflow_worker.model.variables import VariableChange
@@ -56,21 +58,70 @@ class FailTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteExternalTask:
-    """The external task is done; a second completion finds a record of the first."""
+    """The external task is done; a second completion finds a record of the first.
+
+    Attributes:
+        pending_keys: For a group of keys: those that must still be pending, so that two last keys cannot both be the last.
+    """
 
     task_id: str
     instance_id: str
     node_id: str
     completed_at: datetime
     completed_by: str | None
+    pending_keys: tuple[str, ...] | None = None
 
 
-Guard: TypeAlias = RemoveTask | ArriveTask | RescheduleTask | FailTask | CompleteExternalTask
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchKey:
+    """One key of a group is matched, and others are still pending: the key's row and its group change together.
+
+    Attributes:
+        task_id: The row of the key.
+        pending_keys: The group's keys before.
+    """
+
+    task_id: str
+    group_id: str
+    key: str
+    pending_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndHost:
+    """An interruptive event ends the task it is attached to; whoever ends the host first wins (protocol R10)."""
+
+    task_id: str
+    kind: HostKind
+
+
+@dataclass(frozen=True, slots=True)
+class StartChild:
+    """The claimed starter has started its child: it stays as the record of it until the child's end (protocol R12)."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitNextChild:
+    """The claimed coordinator of a sequential call activity waits for one more child."""
+
+    claim: Claim
+    branch_id: str
+    loop: Loop
+
+
+ClaimGuard: TypeAlias = (
+    RemoveTask | ArriveTask | RescheduleTask | FailTask | StartChild | AwaitNextChild
+)
+"""Decides about the claimed task of a unit."""
+
+Guard: TypeAlias = ClaimGuard | CompleteExternalTask | MatchKey | EndHost
 
 
 def guarded_task_id(guard: Guard) -> str:
     """Return the id of the task that a guard decides about."""
-    return guard.task_id if isinstance(guard, CompleteExternalTask) else guard.claim.task_id
+    return guard.claim.task_id if isinstance(guard, ClaimGuard) else guard.task_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +185,35 @@ class RemoveArrivals:
 
 
 @dataclass(frozen=True, slots=True)
+class Detach:
+    """The host has ended: everything attached to it goes, found by query, and the keys of a group with the group.
+
+    Attributes:
+        except_task_id: The boundary event's own row, which the unit decides about itself.
+    """
+
+    host_id: str
+    except_task_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonChildren:
+    """The call activity ended before its children: starters go, and the children are cancelled by any worker (R12)."""
+
+    instance_id: str
+    definition_id: str
+    coordinator_task_id: str
+    abandoned_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPath:
+    """A path beside the others has begun; the instance ends only after it (protocol R11)."""
+
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndPath:
     """A path of the instance has ended; the last one ends the instance, in the same transaction (protocol R11)."""
 
@@ -150,6 +230,9 @@ Change: TypeAlias = (
     | ChangeVariables
     | OpenIncident
     | RemoveArrivals
+    | Detach
+    | AbandonChildren
+    | OpenPath
     | EndPath
 )
 
@@ -167,11 +250,11 @@ class Committed:
     """What a commit came to.
 
     Attributes:
-        ended: The instance as it went into the history, if this commit ended it.
+        ended: The instances that this commit ended, as they went into the history.
         claimable: Executable tasks that any worker may claim at once: inserted due, or joins released by this commit.
         released: How many of them are joins whose last branch arrived.
     """
 
-    ended: ProcessInstance | None = None
+    ended: tuple[ProcessInstance, ...] = ()
     claimable: int = 0
     released: int = 0

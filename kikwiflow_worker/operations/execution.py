@@ -2,12 +2,14 @@
 
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kikwiflow_worker.engine.effects import Failure, FailureKind, fatal_failure
 from kikwiflow_worker.engine.incidents import give_up
-from kikwiflow_worker.engine.segments import SegmentResult, run_task
+from kikwiflow_worker.engine.running import run_task
+from kikwiflow_worker.engine.segments import SegmentResult
 from kikwiflow_worker.errors import (
     ClaimLostError,
     DefinitionError,
@@ -17,6 +19,7 @@ from kikwiflow_worker.errors import (
     VariableTooLargeError,
 )
 from kikwiflow_worker.model.runtime import (
+    Branch,
     ClaimedTask,
     IncidentType,
     InstanceStatus,
@@ -25,16 +28,23 @@ from kikwiflow_worker.model.runtime import (
 )
 from kikwiflow_worker.model.unit_of_work import (
     Committed,
+    CompleteExternalTask,
+    EndHost,
     FailTask,
+    MatchKey,
+    RemoveTask,
     RescheduleTask,
     UnitOfWork,
 )
+from kikwiflow_worker.operations.instances import MAX_RACES
 from kikwiflow_worker.operations.services import (
     Invoker,
     Services,
     StepCancelledError,
     drive,
 )
+
+_CHILDREN_AT_ONCE = 100
 
 MAX_CRASHES = 3
 """Locks that may lapse with their worker before the task is left to a person (design I6)."""
@@ -49,6 +59,8 @@ class OutcomeKind(StrEnum):
     CLAIM_LOST = "claim_lost"
     DISCARDED = "discarded"
     CANCELLED = "cancelled"
+    PARKED = "parked"
+    OVERTAKEN = "overtaken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,8 @@ async def execute_task(
         StoreUnavailableError: The database is away; the lock lapses and another worker takes the task.
     """
     instance = claimed.instance
+    if claimed.task.type is TaskType.CANCEL_CHILDREN and claimed.task.branch is not None:
+        return await _cancel_children(services, claimed, claimed.task.branch, commit)
     if instance is None:
         await services.runtime.discard_task(claimed.claim)
         return Outcome(OutcomeKind.DISCARDED)
@@ -91,11 +105,34 @@ async def execute_task(
     ):
         swept = await services.runtime.sweep_cancelled(instance.id)
         return Outcome(OutcomeKind.CANCELLED if swept else OutcomeKind.DISCARDED)
+    if instance.status is InstanceStatus.SUSPENDED and await services.runtime.park_task(
+        claimed.claim
+    ):
+        return Outcome(OutcomeKind.PARKED)
     if claimed.task.crash_count >= MAX_CRASHES:
-        result = _worker_lost(services, claimed)
-    else:
+        return await _commit(services, claimed, _worker_lost(services, claimed), commit)
+    for _ in range(MAX_RACES):
         result = await _run(services, invoker, claimed, instance)
-    return await _commit(services, claimed, result, commit)
+        outcome = await _commit(services, claimed, result, commit)
+        if outcome.kind is not OutcomeKind.OVERTAKEN:
+            return outcome
+        reloaded = await services.runtime.find_instance(instance.id)
+        if reloaded is None:
+            return Outcome(OutcomeKind.CLAIM_LOST)
+        instance = reloaded
+    return outcome
+
+
+async def _cancel_children(
+    services: Services, claimed: ClaimedTask, children: Branch, commit: Commit
+) -> Outcome:
+    """Cancel the children of a call activity that has ended before them, and theirs in turn."""
+    while found := await services.runtime.find_children(children, limit=_CHILDREN_AT_ONCE):
+        for child_id in found:
+            await services.runtime.cancel_instance(child_id, cancelled_by=None)
+    return await _commit(
+        services, claimed, SegmentResult(UnitOfWork((RemoveTask(claimed.claim),), ()), {}), commit
+    )
 
 
 async def _commit(
@@ -112,9 +149,23 @@ async def _commit(
             kind = IncidentType.VARIABLES_TOO_LARGE if too_large else IncidentType.FAILED_JOB
             result = _refused(services, claimed, error, kind)
             committed = await commit(result.unit)
-    except ClaimLostError:
-        return Outcome(OutcomeKind.CLAIM_LOST)
+    except ClaimLostError as lost:
+        return await _lost(claimed, lost, commit)
     return Outcome(_kind(result.unit), committed, result.failure, result.unit)
+
+
+async def _lost(claimed: ClaimedTask, lost: ClaimLostError, commit: Commit) -> Outcome:
+    """Tell a lost claim from a race that only the rest of the unit lost."""
+    match lost.guard:
+        case EndHost():
+            # The host ended first: this event is void. Its row normally went with the host.
+            with suppress(ClaimLostError):
+                await commit(UnitOfWork((RemoveTask(claimed.claim),), ()))
+            return Outcome(OutcomeKind.DISCARDED)
+        case CompleteExternalTask() | MatchKey():
+            return Outcome(OutcomeKind.OVERTAKEN)
+        case _:
+            return Outcome(OutcomeKind.CLAIM_LOST)
 
 
 async def _run(
@@ -124,7 +175,7 @@ async def _run(
     try:
         definition = await services.get_definition(claimed.task.definition_id)
         surroundings = services.surroundings(invoker.capabilities)
-        return await drive(run_task(definition, claimed, instance, surroundings), invoker)
+        return await drive(services, run_task(definition, claimed, instance, surroundings), invoker)
     except (StepCancelledError, StoreUnavailableError):
         raise
     except (ExecutionError, DefinitionError) as error:

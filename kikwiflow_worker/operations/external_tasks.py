@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from kikwiflow_worker.engine.segments import complete_external_task
+from kikwiflow_worker.engine.messages import Delivery, Receiver, end_wait
 from kikwiflow_worker.errors import ClaimLostError, ConflictError, KikwiflowError, NotFoundError
-from kikwiflow_worker.model.runtime import ExternalTask, ProcessInstance
+from kikwiflow_worker.model.runtime import ExternalTask, ExternalTaskType, ProcessInstance
 from kikwiflow_worker.model.variables import normalize_all
-from kikwiflow_worker.operations.instances import get_instance
+from kikwiflow_worker.operations.instances import instance_after, refuse_suspended
 from kikwiflow_worker.operations.services import Invoker, Services, drive
 
 
@@ -31,21 +31,22 @@ async def complete(
     instance = await services.runtime.find_instance(task.instance_id) if task else None
     if task is None or instance is None:
         raise await _gone(services, task_id)
-    definition = await services.get_definition(task.definition_id)
-    segment = complete_external_task(
-        definition,
-        instance,
-        task,
-        services.surroundings(invoker.capabilities),
-        variables=normal,
-        completed_by=completed_by,
+    if task.type in {ExternalTaskType.GROUP, ExternalTaskType.GROUP_KEY}:
+        raise ConflictError(
+            f"external task {task_id} waits for correlation keys; correlate them instead of completing it"
+        )
+    refuse_suspended(instance)
+    receiver = Receiver(
+        definition=await services.get_definition(task.definition_id), instance=instance, task=task
     )
-    result = await drive(segment, invoker)
+    delivery = Delivery(variables=normal, actor=completed_by)
+    segment = end_wait(receiver, delivery, services.surroundings(invoker.capabilities))
+    result = await drive(services, segment, invoker)
     try:
         committed = await services.runtime.commit(result.unit)
     except ClaimLostError:
         raise await _gone(services, task_id) from None
-    return committed.ended or await get_instance(services, instance.id)
+    return await instance_after(services, committed, instance.id)
 
 
 async def claim(services: Services, task_id: str, *, assignee: str) -> ExternalTask:

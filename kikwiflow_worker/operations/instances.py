@@ -18,6 +18,7 @@ from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
 from kikwiflow_worker.model.unit_of_work import (
     ChangeVariables,
+    Committed,
     RecordEnded,
     ReserveStartKey,
     UnitOfWork,
@@ -33,6 +34,9 @@ from kikwiflow_worker.model.variables import (
     normalize_all,
 )
 from kikwiflow_worker.operations.services import Invoker, Services, drive
+
+MAX_RACES = 20
+"""How often an operation that lost a race decides anew before it gives up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +93,20 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
         priority=request.priority,
     )
     surroundings = services.surroundings(invoker.capabilities)
-    result = await drive(start_instance(definition, instance, surroundings), invoker)
-    try:
-        await services.runtime.commit(_with_start_key(result.unit, request, instance))
-    except DuplicateStartError:
-        earlier = await _find_earlier(services, request)
-        if earlier is None:
-            raise
-        return earlier
-    return _after(result, instance)
+    for _ in range(MAX_RACES):
+        segment = start_instance(definition, instance, surroundings)
+        result = await drive(services, segment, invoker)
+        try:
+            await services.runtime.commit(_with_start_key(result.unit, request, instance))
+            return _after(result, instance)
+        except ClaimLostError:
+            continue  # somebody else has given a message to the one that this start threw its own at
+        except DuplicateStartError:
+            earlier = await _find_earlier(services, request)
+            if earlier is None:
+                raise
+            return earlier
+    raise too_many_races(f"start of {request.key!r}")
 
 
 async def set_variables(
@@ -159,12 +168,65 @@ async def get_instance(services: Services, instance_id: str) -> ProcessInstance:
     return ended
 
 
-async def _change_variables(
-    services: Services, instance_id: str, changes: tuple[VariableChange, ...]
+async def instance_after(
+    services: Services, committed: Committed, instance_id: str
 ) -> ProcessInstance:
+    """Return an instance as a commit left it: as it ended, or as it is stored now.
+
+    Raises:
+        NotFoundError: It has been deleted meanwhile.
+    """
+    for ended in committed.ended:
+        if ended.id == instance_id:
+            return ended
+    return await get_instance(services, instance_id)
+
+
+def refuse_suspended(instance: ProcessInstance) -> None:
+    """Refuse to go on with an instance that is suspended.
+
+    Raises:
+        ConflictError: It is suspended.
+    """
+    if instance.status is InstanceStatus.SUSPENDED:
+        raise ConflictError(f"instance {instance.id} is suspended; resume it first")
+
+
+async def suspend(services: Services, instance_id: str) -> None:
+    """Let a running instance rest where it is: steps under way are finished, none begins.
+
+    Raises:
+        NotFoundError: It is not running.
+        ConflictError: It is suspended already.
+    """
+    if not await services.runtime.suspend_instance(instance_id):
+        refuse_suspended(await _running(services, instance_id))
+        raise ConflictError(f"instance {instance_id} is being cancelled")
+
+
+async def resume(services: Services, instance_id: str) -> None:
+    """Let a suspended instance go on.
+
+    Raises:
+        NotFoundError: It is not running.
+        ConflictError: It is not suspended.
+    """
+    if not await services.runtime.resume_instance(instance_id):
+        instance = await _running(services, instance_id)
+        raise ConflictError(f"instance {instance_id} is not suspended, it is {instance.status}")
+
+
+async def _running(services: Services, instance_id: str) -> ProcessInstance:
     instance = await services.runtime.find_instance(instance_id)
     if instance is None:
         raise _not_running(instance_id)
+    return instance
+
+
+async def _change_variables(
+    services: Services, instance_id: str, changes: tuple[VariableChange, ...]
+) -> ProcessInstance:
+    instance = await _running(services, instance_id)
     variables = dict(instance.variables)
     for change in changes:
         apply_change(variables, change)
@@ -234,6 +296,11 @@ def _check(request: StartRequest) -> None:
         )
     if not 0 <= request.priority <= 9:
         raise OperationError(f"priority {request.priority} is not between 0 (last) and 9 (first)")
+
+
+def too_many_races(doing: str) -> ConflictError:
+    """Return the error for an operation that lost every race with others."""
+    return ConflictError(f"{doing}: others were faster {MAX_RACES} times; repeat it")
 
 
 def _not_running(instance_id: str) -> NotFoundError:

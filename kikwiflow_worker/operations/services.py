@@ -6,12 +6,23 @@ from enum import StrEnum
 from typing import Protocol
 
 from kikwiflow_worker.engine.draft import Surroundings
-from kikwiflow_worker.engine.effects import Effect, Reply
+from kikwiflow_worker.engine.effects import (
+    DefinitionFound,
+    Deliver,
+    Delivered,
+    Effect,
+    FindDefinition,
+    NobodyWaits,
+    Reply,
+    UserCode,
+)
+from kikwiflow_worker.engine.messages import Delivery, Receiver, end_wait
 from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.engine.segments import Segment, SegmentResult
 from kikwiflow_worker.errors import DefinitionNotFoundError, ExecutionError
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.runtime import InstanceStatus
 from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore
 
 
@@ -38,7 +49,7 @@ class Invoker(Protocol):
         """The handlers and providers it can run."""
         ...
 
-    async def perform(self, effect: Effect) -> Reply:
+    async def perform(self, effect: UserCode) -> Reply:
         """Run what ``effect`` asks for; what user code raises is part of the reply.
 
         Raises:
@@ -81,8 +92,22 @@ class Services:
             )
         return definition
 
+    async def find_receiver(
+        self, key: str, *, tenant_id: str | None, taken: frozenset[str] = frozenset()
+    ) -> Receiver | None:
+        """Return who has waited longest for a key in this tenant, leaving out tasks that are ``taken``."""
+        task = await self.runtime.find_waiting(key, tenant_id=tenant_id, taken=taken)
+        if task is None:
+            return None
+        instance = await self.runtime.find_instance(task.instance_id)
+        group = await self.runtime.find_external_task(task.group_id) if task.group_id else None
+        if instance is None or (task.group_id and group is None):
+            return None
+        definition = await self.get_definition(task.definition_id)
+        return Receiver(definition=definition, instance=instance, task=task, group=group)
 
-async def drive(segment: Segment, invoker: Invoker) -> SegmentResult:
+
+async def drive(services: Services, segment: Segment, invoker: Invoker) -> SegmentResult:
     """Run a segment to its end, giving it the replies it asks for.
 
     Raises:
@@ -93,7 +118,30 @@ async def drive(segment: Segment, invoker: Invoker) -> SegmentResult:
     try:
         effect = next(segment)
         while True:
-            effect = segment.send(await invoker.perform(effect))
+            effect = segment.send(await _reply_to(services, effect, invoker))
     except StopIteration as done:
         result: SegmentResult = done.value
         return result
+
+
+async def _reply_to(services: Services, effect: Effect, invoker: Invoker) -> Reply:
+    match effect:
+        case Deliver():
+            return await _deliver(services, effect, invoker)
+        case FindDefinition(key):
+            return DefinitionFound(await services.definitions.find_by_key(key))
+        case _:
+            return await invoker.perform(effect)
+
+
+async def _deliver(services: Services, effect: Deliver, invoker: Invoker) -> Reply:
+    """Let the receiver of a thrown message run, and give back what that changes: it is committed with the throw."""
+    receiver = await services.find_receiver(
+        effect.key, tenant_id=effect.tenant_id, taken=effect.taken
+    )
+    if receiver is None or receiver.instance.status is not InstanceStatus.ACTIVE:
+        return NobodyWaits()
+    delivery = Delivery(variables={}, caller_drives=False)
+    surroundings = services.surroundings(invoker.capabilities)
+    result = await drive(services, end_wait(receiver, delivery, surroundings), invoker)
+    return Delivered(receiver.task.id, result.unit)

@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition
 from kikwiflow_worker.model.runtime import (
+    Branch,
     Claim,
     ClaimedTask,
     ExecutableTask,
@@ -100,6 +101,24 @@ class RuntimeStore(Protocol):
         """Return an open external task."""
         ...
 
+    async def find_waiting(
+        self, key: str, *, tenant_id: str | None, taken: frozenset[str]
+    ) -> ExternalTask | None:
+        """Return the external task that has waited longest for a correlation key in this tenant.
+
+        Args:
+            taken: Ids of tasks to leave out.
+        """
+        ...
+
+    async def find_children(self, children: Branch, *, limit: int) -> tuple[str, ...]:
+        """Return ids of running child instances.
+
+        Args:
+            children: Those of the coordinator that ``join_task_id`` names, or of the instance that ``id`` names.
+        """
+        ...
+
     async def commit(self, unit: UnitOfWork) -> Committed:
         """Write the whole unit or nothing, acknowledged by the majority.
 
@@ -126,6 +145,25 @@ class RuntimeStore(Protocol):
 
     async def sweep_cancelled(self, instance_id: str) -> bool:
         """Carry out a marked cancellation; False if somebody else has."""
+        ...
+
+    async def suspend_instance(self, instance_id: str) -> bool:
+        """Let a running instance rest; False if it is not ACTIVE."""
+        ...
+
+    async def resume_instance(self, instance_id: str) -> bool:
+        """Let a suspended instance go on with its parked tasks, in one transaction; False if it is not SUSPENDED."""
+        ...
+
+    async def park_task(self, claim: Claim) -> bool:
+        """Take a claimed task out of the claims until its instance is resumed.
+
+        Decided on the instance's document, so that a resume at the same time is never missed; False if the instance is not
+        suspended any more (protocol R8).
+
+        Raises:
+            ClaimLostError: The claim is lost.
+        """
         ...
 
     async def retry_incident(

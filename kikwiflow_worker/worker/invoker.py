@@ -4,26 +4,30 @@ import asyncio
 import contextvars
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from kikwiflow_worker.engine.effects import (
     Answered,
     AskAnswer,
+    AskCorrelationKeys,
     AskDueDate,
     CallHandler,
     DueDateGiven,
-    Effect,
     Failure,
     FailureKind,
     HandlerReturned,
+    KeysGiven,
     Raised,
     Reply,
+    UserCode,
 )
 from kikwiflow_worker.errors import VariableError
 from kikwiflow_worker.handler import (
+    CorrelationItem,
     EvaluationContext,
     ExecutionContext,
     Fatal,
@@ -77,7 +81,7 @@ class StepInvoker:
         if self._scope is not None:
             self._scope.reschedule(asyncio.get_running_loop().time())
 
-    async def perform(self, effect: Effect) -> Reply:
+    async def perform(self, effect: UserCode) -> Reply:
         """Run what ``effect`` asks for; see ``Invoker.perform``."""
         handler = self._registry.find(effect.capability)
         if handler is None:
@@ -98,6 +102,9 @@ class StepInvoker:
             case AskDueDate():
                 context = EvaluationContext(effect.view, effect.variables)
                 return await self._guarded(handler, context, _due_date)
+            case AskCorrelationKeys():
+                context = EvaluationContext(effect.view, effect.variables)
+                return await self._guarded(handler, context, _keys)
 
     async def _call_handler(self, handler: RegisteredHandler, context: ExecutionContext) -> Reply:
         def returned(result: object) -> Reply:
@@ -110,7 +117,10 @@ class StepInvoker:
                 )
             return HandlerReturned(context.changes, context.transient)
 
-        return await self._guarded(handler, context, returned)
+        reply = await self._guarded(handler, context, returned)
+        if isinstance(reply, Raised):
+            return replace(reply, changes=context.changes, transient=context.transient)
+        return reply
 
     async def _guarded(
         self,
@@ -215,3 +225,16 @@ def _due_date(result: object) -> Reply:
             f"a due-date provider returns a text, a datetime or a timedelta, not {type(result).__name__}"
         )
     return DueDateGiven(result)
+
+
+def _keys(result: object) -> Reply:
+    if isinstance(result, str) or not isinstance(result, Iterable):
+        raise TypeError(f"a keys provider returns a list of keys, not {type(result).__name__}")
+    return KeysGiven(tuple(_item(entry) for entry in result))
+
+
+def _item(entry: object) -> CorrelationItem:
+    if isinstance(entry, CorrelationItem):
+        return entry
+    text = to_text(normalize("correlation key", entry)) or ""
+    return CorrelationItem(text, text)

@@ -58,7 +58,9 @@ class StepReport:
                 emit(Event.TASK_RETRY_SCHEDULED, **keys, **_retry_keys(outcome))
             case OutcomeKind.INCIDENT_OPENED:
                 emit(Event.TASK_FAILED, **keys)
-            case OutcomeKind.CLAIM_LOST | OutcomeKind.DISCARDED:
+            case OutcomeKind.PARKED:
+                emit(Event.TASK_PARKED, **keys)
+            case OutcomeKind.CLAIM_LOST | OutcomeKind.DISCARDED | OutcomeKind.OVERTAKEN:
                 emit(Event.CLAIM_LOST, **keys, outcome=outcome.kind.value)
             case OutcomeKind.CANCELLED:
                 emit(Event.INSTANCE_CANCELLED, **keys)
@@ -76,10 +78,10 @@ class StepReport:
                 )
         if outcome.committed.released:
             emit(Event.JOIN_RELEASED, joins=outcome.committed.released)
-        ended = outcome.committed.ended
-        if ended is not None:
+        for ended in outcome.committed.ended:
             emit(
                 Event.INSTANCE_COMPLETED,
+                ended_instance_id=ended.id,
                 definition_key=ended.definition_key,
                 status=ended.status.value,
             )

@@ -19,8 +19,8 @@ from kikwiflow_worker.model.unit_of_work import (
 from kikwiflow_worker.store.mongo.arrivals import Arrival, Arrivals
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Client, open_database
+from kikwiflow_worker.store.mongo.guards import Guards
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.mongo.writes import Writes
 from tests.support.stores import (
     LONG_AGO,
     Json,
@@ -202,9 +202,9 @@ async def test_an_arrival_s_record_forgets_its_lock_and_waits_for_its_own_worker
     _, (task, _) = await put_split(store, "b1", "b2")
     data.executable_tasks.update_one({"_id": task.id}, {"$set": {"attachedToRefId": "HOST"}})
     held = await claim(store, task)
-    writes = Writes(Collections.of(open_database(client, data.name)), timedelta(days=1))
+    guards = Guards(Collections.of(open_database(client, data.name)), timedelta(days=1))
 
-    await writes.guard(ArriveTask(held, Branch("b1", "join-1")), now=store.runtime.now())
+    await guards.write(ArriveTask(held, Branch("b1", "join-1")), now=store.runtime.now())
 
     row = data.executable_tasks.find_one({"_id": task.id})
     assert row is not None
@@ -329,5 +329,5 @@ async def test_an_end_with_its_branch_s_arrival_delivers_nothing(
         store, EndPath(first.instance_id, LONG_AGO), guards=(ArriveTask(held, first.branch),)
     )
 
-    assert committed.ended is not None
+    assert committed.ended
     assert data.executable_tasks.count_documents({}) == 0

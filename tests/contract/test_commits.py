@@ -236,7 +236,7 @@ async def test_a_path_that_is_not_the_last_leaves_the_instance_running(store: Mo
 
     committed = await commit(store, EndPath(instance.id, LONG_AGO))
 
-    assert committed.ended is None
+    assert committed.ended == ()
     assert await store.runtime.find_instance(instance.id) == replace(instance, open_paths=1)
 
 
@@ -247,7 +247,7 @@ async def test_the_last_path_ends_the_instance(store: MongoStore) -> None:
     committed = await commit(store, EndPath(instance.id, ended_at))
 
     expected = replace(instance, status=InstanceStatus.COMPLETED, ended_at=ended_at, open_paths=0)
-    assert committed.ended == expected
+    assert committed.ended == (expected,)
     assert await store.runtime.find_instance(instance.id) is None
     assert await store.runtime.find_ended_instance(instance.id) == expected
 
@@ -285,8 +285,7 @@ async def test_the_history_has_the_variables_of_the_same_commit(store: MongoStor
         EndPath(instance.id, LONG_AGO),
     )
 
-    assert committed.ended is not None
-    assert committed.ended.variables == {"weight": 2, "carrier": "bike"}
+    assert committed.ended[0].variables == {"weight": 2, "carrier": "bike"}
     ended = await store.runtime.find_ended_instance(instance.id)
     assert ended is not None
     assert ended.variables == {"weight": 2, "carrier": "bike"}
@@ -298,8 +297,7 @@ async def test_the_history_has_what_others_set_after_the_load(store: MongoStore)
 
     committed = await commit(store, EndPath(instance.id, LONG_AGO))
 
-    assert committed.ended is not None
-    assert committed.ended.variables == {"weight": 1, "by_api": 2}
+    assert committed.ended[0].variables == {"weight": 1, "by_api": 2}
 
 
 async def test_ending_closes_open_incidents_and_keeps_resolved_ones(store: MongoStore) -> None:
@@ -351,7 +349,7 @@ async def test_paths_that_end_at_once_end_the_instance_once(store: MongoStore) -
         *(lambda: commit(store, EndPath(instance.id, LONG_AGO)) for _ in range(4))
     )
 
-    assert sum(result.ended is not None for result in results) == 1
+    assert sum(len(result.ended) for result in results) == 1
     assert await store.runtime.find_ended_instance(instance.id) is not None
 
 

@@ -181,7 +181,7 @@ async def test_an_end_whose_commit_is_unknown_ends_the_instance_once(
     with failing("commitTransaction", {"times": 3}, **NOT_REPLICATED):
         committed = await commit(store, EndPath(instance.id, LONG_AGO))
 
-    assert committed.ended is None
+    assert committed.ended == ()
     found = await store.runtime.find_instance(instance.id)
     assert found is not None
     assert found.open_paths == 1

@@ -251,8 +251,8 @@ async def test_a_standalone_server_runs_an_instance_from_start_to_end(
         standalone, EndPath(instance.id, LONG_AGO), guards=(RemoveTask(following.claim),)
     )
 
-    assert committed.ended is not None
-    assert await standalone.runtime.find_ended_instance(instance.id) == committed.ended
+    (ended,) = committed.ended
+    assert await standalone.runtime.find_ended_instance(instance.id) == ended
     assert standalone_data.executable_tasks.count_documents({}) == 0
     with pytest.raises(DuplicateStartError):
         await commit(standalone, ReserveStartKey("key-1", "other", None, LONG_AGO))

@@ -18,14 +18,10 @@ from kikwiflow_worker.engine.effects import (
     Raised,
     Reply,
 )
+from kikwiflow_worker.engine.messages import Delivery, Receiver, end_wait
 from kikwiflow_worker.engine.retries import RetryDefaults
-from kikwiflow_worker.engine.segments import (
-    Segment,
-    SegmentResult,
-    complete_external_task,
-    run_task,
-    start_instance,
-)
+from kikwiflow_worker.engine.running import run_task
+from kikwiflow_worker.engine.segments import Segment, SegmentResult, start_instance
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import (
@@ -317,14 +313,9 @@ def completed(
     variables: Variables | None = None,
 ) -> Run:
     """Complete an external task in a process that has the handlers ``names``."""
-    segment = complete_external_task(
-        definition,
-        an_instance(definition),
-        task,
-        surroundings(*names),
-        variables=variables or {},
-        completed_by="ana",
-    )
+    receiver = Receiver(definition=definition, instance=an_instance(definition), task=task)
+    delivery = Delivery(variables=variables or {}, actor="ana")
+    segment = end_wait(receiver, delivery, surroundings(*names))
     return run(segment, replies)
 
 

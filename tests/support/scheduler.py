@@ -17,12 +17,9 @@ from kikwiflow_worker.engine.effects import (
     HandlerReturned,
     Reply,
 )
-from kikwiflow_worker.engine.segments import (
-    Segment,
-    complete_external_task,
-    run_task,
-    start_instance,
-)
+from kikwiflow_worker.engine.messages import Delivery, Receiver, end_wait
+from kikwiflow_worker.engine.running import run_task
+from kikwiflow_worker.engine.segments import Segment, start_instance
 from kikwiflow_worker.model.runtime import ExecutableTask, TaskStatus, TaskType
 from kikwiflow_worker.model.unit_of_work import UnitOfWork
 from kikwiflow_worker.model.variables import IncrementVariable, SetVariable
@@ -102,9 +99,8 @@ class Scheduler:
         assert instance is not None
 
         def segment() -> Segment:
-            return complete_external_task(
-                definition, instance, wait, here, variables={"seen": True}, completed_by=None
-            )
+            receiver = Receiver(definition=definition, instance=instance, task=wait)
+            return end_wait(receiver, Delivery(variables={"seen": True}), here)
 
         try:
             run = self._run(segment, here)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kikwiflow_worker.engine.effects import DueDateGiven, HandlerReturned
-from kikwiflow_worker.engine.segments import run_task
+from kikwiflow_worker.engine.running import run_task
 from kikwiflow_worker.errors import ExecutionError, VariableTooLargeError
 from kikwiflow_worker.model.runtime import InstanceStatus, TaskType
 from kikwiflow_worker.model.unit_of_work import (

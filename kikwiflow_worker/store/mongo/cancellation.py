@@ -3,14 +3,14 @@
 from datetime import datetime
 from uuid import NAMESPACE_OID, uuid5
 
-from kikwiflow_worker.model.runtime import ExecutableTask, InstanceStatus, TaskType
+from kikwiflow_worker.model.runtime import Branch, ExecutableTask, InstanceStatus, TaskType
 from kikwiflow_worker.store.mongo.codec import encode_task
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Session, settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.mongo.writes import Writes
+from kikwiflow_worker.store.mongo.writes import Writes, children_canceller
 
 _MANY_ROWS = 1000
 _CANCELLABLE = [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]
@@ -78,6 +78,14 @@ class Cancellation:
                 session=session,
                 cancelled_by=document.get("cancelledBy"),
             )
+            child = {"parentInstanceId": instance_id}
+            instances = self._collections.instances
+            if await settled(instances.find_one(child, {"_id": 1}, session=session)):
+                children = Branch(instance_id, None)
+                row = children_canceller(
+                    children, document["processDefinitionId"], self._time.now()
+                )
+                await settled(self._collections.tasks.insert_one(encode_task(row), session=session))
             return True
 
         return await self._transactions.run(f"cancelling instance {instance_id}", sweep)

@@ -12,8 +12,8 @@ from kikwiflow_worker.store.mongo.codec import decode_instance, decode_task
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import MAJORITY, Client, Document, Session, settled
 from kikwiflow_worker.store.mongo.errors import TRANSIENT_TRANSACTION, translated
+from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
 from kikwiflow_worker.store.mongo.server_time import ServerTime
-from kikwiflow_worker.store.mongo.writes import UNLOCKED, held
 
 CLAIM_TIME_MS = 1_000
 """How long the server may look for a row to claim before the rows at the head are taken for locked."""

@@ -13,14 +13,21 @@ from uuid import UUID
 
 from bson.decimal128 import Decimal128, create_decimal128_context
 
+from kikwiflow_worker.model.nodes import MatchPolicy
 from kikwiflow_worker.model.runtime import (
+    Attachment,
     Branch,
     ExecutableTask,
     ExternalTask,
+    ExternalTaskStatus,
+    ExternalTaskType,
+    HostKind,
     Incident,
     IncidentStatus,
     IncidentType,
     InstanceStatus,
+    Loop,
+    Parent,
     ProcessInstance,
     TaskStatus,
     TaskType,
@@ -109,6 +116,7 @@ def encode_instance(instance: ProcessInstance) -> Document:
             "priority": instance.priority,
             "openPaths": instance.open_paths,
             "variables": encode_variables(instance.variables),
+            **_encode_parent(instance.parent),
         }
     )
 
@@ -132,6 +140,7 @@ def decode_instance(document: Document) -> ProcessInstance:
         priority=document.get("priority", 5),
         open_paths=document["openPaths"],
         variables=decode_variables(document.get("variables", {})),
+        parent=_decode_parent(document),
     )
 
 
@@ -161,6 +170,9 @@ def encode_task(task: ExecutableTask) -> Document:
             "branchId": task.branch.id if task.branch else None,
             "joinTaskId": task.branch.join_task_id if task.branch else None,
             "pendingBranchIds": list(task.pending_branch_ids) or None,
+            "occurrence": task.occurrence,
+            **_encode_attachment(task.attached_to),
+            **(encode_loop(task.loop) if task.loop else {}),
         }
     )
 
@@ -189,6 +201,9 @@ def decode_task(document: Document) -> ExecutableTask:
         tenant_id=document.get("tenantId"),
         branch=_branch(document),
         pending_branch_ids=tuple(document.get("pendingBranchIds", ())),
+        attached_to=_decode_attachment(document),
+        occurrence=document.get("occurrence"),
+        loop=_decode_loop(document),
     )
 
 
@@ -197,7 +212,8 @@ def encode_external_task(task: ExternalTask) -> Document:
     return _present(
         {
             "_id": task.id,
-            "status": "CREATED",
+            "status": task.status.value,
+            "type": None if task.type is ExternalTaskType.TASK else task.type.value,
             "name": task.name,
             "description": task.description,
             "taskDefinitionId": task.node_id,
@@ -208,6 +224,13 @@ def encode_external_task(task: ExternalTask) -> Document:
             "tenantId": task.tenant_id,
             "branchId": task.branch.id if task.branch else None,
             "joinTaskId": task.branch.join_task_id if task.branch else None,
+            "correlationKey": task.correlation_key,
+            "displayName": task.display_name,
+            "matchPolicy": task.match_policy.value if task.match_policy else None,
+            "pendingCorrelationKeys": list(task.pending_keys) or None,
+            "totalCorrelationKeys": task.total_keys,
+            "coordinatorTaskId": task.group_id,
+            **_encode_attachment(task.attached_to),
         }
     )
 
@@ -225,6 +248,15 @@ def decode_external_task(document: Document) -> ExternalTask:
         assignee=document.get("assignee"),
         tenant_id=document.get("tenantId"),
         branch=_branch(document),
+        type=ExternalTaskType(document.get("type") or ExternalTaskType.TASK),
+        status=ExternalTaskStatus(document["status"]),
+        correlation_key=document.get("correlationKey"),
+        display_name=document.get("displayName"),
+        match_policy=MatchPolicy(document["matchPolicy"]) if document.get("matchPolicy") else None,
+        pending_keys=tuple(document.get("pendingCorrelationKeys", ())),
+        total_keys=document.get("totalCorrelationKeys"),
+        group_id=document.get("coordinatorTaskId"),
+        attached_to=_decode_attachment(document),
     )
 
 
@@ -270,7 +302,69 @@ def decode_incident(document: Document) -> Incident:
 
 def _branch(document: Document) -> Branch | None:
     branch_id = document.get("branchId")
-    return Branch(branch_id, document["joinTaskId"]) if branch_id else None
+    return Branch(branch_id, document.get("joinTaskId")) if branch_id else None
+
+
+def encode_loop(loop: Loop) -> Document:
+    """Return the fields of a call activity's place in its collection."""
+    return {
+        "loopIndex": loop.index,
+        "loopElement": [encode_value(element) for element in loop.element],
+        "pendingLoopElements": [encode_value(element) for element in loop.pending],
+    }
+
+
+def _decode_loop(document: Document) -> Loop | None:
+    if "loopIndex" not in document:
+        return None
+    return Loop(
+        document["loopIndex"],
+        element=tuple(decode_value(element) for element in document["loopElement"]),
+        pending=tuple(decode_value(element) for element in document["pendingLoopElements"]),
+    )
+
+
+def _encode_attachment(attached: Attachment | None) -> Document:
+    if attached is None:
+        return {}
+    return {
+        "attachedToRefId": attached.host_id,
+        "attachedToRefDefinitionId": attached.host_node_id,
+        "attachedToRefType": attached.host_kind.value,
+    }
+
+
+def _decode_attachment(document: Document) -> Attachment | None:
+    host_id = document.get("attachedToRefId")
+    if host_id is None:
+        return None
+    kind = HostKind(document["attachedToRefType"])
+    return Attachment(host_id, document["attachedToRefDefinitionId"], kind)
+
+
+def _encode_parent(parent: Parent | None) -> Document:
+    if parent is None:
+        return {}
+    return {
+        "parentInstanceId": parent.instance_id,
+        "callerTaskId": parent.coordinator_task_id,
+        "callerBranchId": parent.branch_id,
+        "starterTaskId": parent.starter_task_id,
+        "callDepth": parent.depth,
+    }
+
+
+def _decode_parent(document: Document) -> Parent | None:
+    instance_id = document.get("parentInstanceId")
+    if instance_id is None:
+        return None
+    return Parent(
+        instance_id=instance_id,
+        coordinator_task_id=document["callerTaskId"],
+        branch_id=document["callerBranchId"],
+        starter_task_id=document["starterTaskId"],
+        depth=document["callDepth"],
+    )
 
 
 def _present(document: Document) -> Document:

@@ -91,12 +91,44 @@ INDEXES: tuple[Index, ...] = (
     _index("tasks", "worker", "workerId", partialFilterExpression={"workerId": _EXISTS}),
     _index("tasks", "status_created", "status", "createdAt", "_id"),
     _index("tasks", "created", "createdAt", "_id"),
+    _index(
+        "tasks", "host", "attachedToRefId", partialFilterExpression={"attachedToRefId": _EXISTS}
+    ),
     _index("external_tasks", "instance", "processInstanceId"),
+    _index(
+        "external_tasks",
+        "host",
+        "attachedToRefId",
+        partialFilterExpression={"attachedToRefId": _EXISTS},
+    ),
+    _index(
+        "external_tasks",
+        "group",
+        "coordinatorTaskId",
+        partialFilterExpression={"coordinatorTaskId": _EXISTS},
+    ),
+    _index(
+        "external_tasks",
+        "correlation",
+        "correlationKey",
+        "tenantId",
+        "createdAt",
+        partialFilterExpression={"correlationKey": _EXISTS},
+    ),
     _index("external_tasks", "assignee_created", "assignee", "createdAt", "_id"),
     _index("external_tasks", "created", "createdAt", "_id"),
     _index("instances", "started", "-startedAt", "_id"),
     _index("instances", "key_started", "processDefinitionKey", "-startedAt", "_id"),
     _index("instances", "business_key", "businessKey", "-startedAt", "_id"),
+    _index(
+        "instances",
+        "parent",
+        "parentInstanceId",
+        partialFilterExpression={"parentInstanceId": _EXISTS},
+    ),
+    _index(
+        "instances", "caller", "callerTaskId", partialFilterExpression={"callerTaskId": _EXISTS}
+    ),
     _index("history", "started", "-startedAt", "_id"),
     _index("history", "key_started", "processDefinitionKey", "-startedAt", "_id"),
     _index("history", "business_key", "businessKey", "-startedAt", "_id"),

@@ -15,6 +15,7 @@ from kikwiflow_worker.model.unit_of_work import (
 from kikwiflow_worker.store.mongo.arrivals import Arrival, Arrivals
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Session
+from kikwiflow_worker.store.mongo.guards import Guards
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.mongo.writes import Writes
@@ -26,12 +27,14 @@ class Commits:
     def __init__(
         self,
         collections: Collections,
+        guards: Guards,
         writes: Writes,
         arrivals: Arrivals,
         transactions: Transactions,
         server_time: ServerTime,
     ) -> None:
         self._collections = collections
+        self._guards = guards
         self._writes = writes
         self._arrivals = arrivals
         self._transactions = transactions
@@ -40,23 +43,20 @@ class Commits:
     async def commit(self, unit: UnitOfWork) -> Committed:
         """Commit ``unit``; see ``RuntimeStore.commit``."""
 
-        async def write(session: Session) -> ProcessInstance | None:
+        async def write(session: Session) -> tuple[ProcessInstance, ...]:
             now = self._time.now()
             for guard in unit.guards:
-                await self._writes.guard(guard, now=now, session=session)
+                await self._guards.write(guard, now=now, session=session)
             await self._writes.insert(unit.changes, session=session)
-            ended = None
-            for change in unit.changes:
-                ended = await self._writes.change(change, session=session) or ended
-            return ended
+            return await self._writes.apply(unit.changes, session=session)
 
         ended = await self._transactions.run(f"committing {unit_name(unit)}", write)
         return await self.follow_up(unit, ended)
 
-    async def follow_up(self, unit: UnitOfWork, ended: ProcessInstance | None) -> Committed:
+    async def follow_up(self, unit: UnitOfWork, ended: tuple[ProcessInstance, ...]) -> Committed:
         """Deliver the branches that arrived with ``unit``, and say what its commit came to."""
         claimable = sum(1 for change in unit.changes if _is_claimable(change, self._time.now()))
-        arrivals = _arrivals_of(unit) if ended is None else []
+        arrivals = [*_arrivals_of(unit), *_arrived_children(ended)]
         released = 0
         if arrivals:
             # The unit is committed, whatever happens now; whoever finds an arrival delivers it.
@@ -67,16 +67,30 @@ class Commits:
 
 def _arrivals_of(unit: UnitOfWork) -> list[Arrival]:
     """Return the arrivals that the unit records: its own task turned into one, or one inserted."""
-    arrivals = [
-        Arrival(guard.claim.task_id, guard.branch.join_task_id, guard.branch.id)
+    recorded = [
+        (guard.claim.task_id, guard.branch)
         for guard in unit.guards
         if isinstance(guard, ArriveTask)
     ]
     inserted = [change.task for change in unit.changes if isinstance(change, InsertTask)]
-    return arrivals + [
-        Arrival(task.id, task.branch.join_task_id, task.branch.id)
+    recorded += [
+        (task.id, task.branch)
         for task in inserted
         if task.status is TaskStatus.ARRIVED and task.branch
+    ]
+    return [
+        Arrival(task_id, branch.join_task_id, branch.id)
+        for task_id, branch in recorded
+        if branch.join_task_id is not None
+    ]
+
+
+def _arrived_children(ended: tuple[ProcessInstance, ...]) -> list[Arrival]:
+    """Return the arrivals at the coordinators of instances that have ended as children."""
+    parents = [child.parent for child in ended if child.parent is not None]
+    return [
+        Arrival(parent.starter_task_id, parent.coordinator_task_id, parent.branch_id)
+        for parent in parents
     ]
 
 

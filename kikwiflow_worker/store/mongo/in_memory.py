@@ -18,9 +18,9 @@ from kikwiflow_worker.store.mongo.claims import Claims
 from kikwiflow_worker.store.mongo.codec import decode_instance, decode_task
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Client, Database, Document, Session
+from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.store import MongoStore, SilentObserver, StoreOptions
-from kikwiflow_worker.store.mongo.writes import UNLOCKED, held
 
 
 class InMemoryArrivals(Arrivals):

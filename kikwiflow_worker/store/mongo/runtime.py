@@ -2,10 +2,14 @@
 
 from datetime import datetime
 
+from kikwiflow_worker.errors import ClaimLostError
 from kikwiflow_worker.model.runtime import (
+    Branch,
     Claim,
     ExternalTask,
+    ExternalTaskStatus,
     IncidentStatus,
+    InstanceStatus,
     ProcessInstance,
     TaskStatus,
 )
@@ -16,9 +20,14 @@ from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.commits import Commits
 from kikwiflow_worker.store.mongo.driver import Document, Session, settled
 from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.mongo.writes import held, start_key_id
+from kikwiflow_worker.store.mongo.writes import start_key_id
+
+
+class _NotSuspendedError(Exception):
+    """The instance went on before its task was parked; aborts the transaction."""
 
 
 class Runtime:
@@ -69,6 +78,33 @@ class Runtime:
             document = await settled(self._collections.external_tasks.find_one({"_id": task_id}))
         return decode_external_task(document) if document else None
 
+    async def find_waiting(
+        self, key: str, *, tenant_id: str | None, taken: frozenset[str]
+    ) -> ExternalTask | None:
+        """Return the external task that has waited longest for a key."""
+        found: Document = {
+            "correlationKey": key,
+            "tenantId": tenant_id,
+            "status": ExternalTaskStatus.CREATED.value,
+        }
+        if taken:
+            found["_id"] = {"$nin": sorted(taken)}
+        oldest = [("createdAt", 1), ("_id", 1)]
+        with translated("looking for who waits for a key"):
+            document = await settled(self._collections.external_tasks.find_one(found, sort=oldest))
+        return decode_external_task(document) if document else None
+
+    async def find_children(self, children: Branch, *, limit: int) -> tuple[str, ...]:
+        """Return ids of running child instances."""
+        of: Document = (
+            {"callerTaskId": children.join_task_id}
+            if children.join_task_id
+            else {"parentInstanceId": children.id}
+        )
+        with translated("looking for child instances"):
+            found = self._collections.instances.find(of, {"_id": 1}).limit(limit)
+            return tuple(row["_id"] for row in await found.to_list(limit))
+
     async def commit(self, unit: UnitOfWork) -> Committed:
         """Write the whole unit or nothing."""
         commits = self._commits if self._transactions.enabled else self._standalone_commits
@@ -97,6 +133,77 @@ class Runtime:
     async def sweep_cancelled(self, instance_id: str) -> bool:
         """Carry out a marked cancellation."""
         return await self._cancellation.sweep(instance_id)
+
+    async def suspend_instance(self, instance_id: str) -> bool:
+        """Let a running instance rest."""
+        return await self._change_status(
+            instance_id, InstanceStatus.ACTIVE, InstanceStatus.SUSPENDED
+        )
+
+    async def resume_instance(self, instance_id: str) -> bool:
+        """Let a suspended instance go on."""
+
+        async def resume(session: Session) -> bool:
+            found = {"_id": instance_id, "status": InstanceStatus.SUSPENDED.value}
+            active = {"$set": {"status": InstanceStatus.ACTIVE.value}}
+            changed = await settled(
+                self._collections.instances.update_one(found, active, session=session)
+            )
+            if changed.matched_count == 0:
+                return False
+            now = self._time.now()
+            parked = {"processInstanceId": instance_id, "isParked": True}
+            due: Document = {
+                "$set": {"claimableAt": now},
+                "$unset": {"isParked": ""},
+                "$inc": {"epoch": 1},
+            }
+            await settled(self._collections.tasks.update_many(parked, due, session=session))
+            return True
+
+        return await self._transactions.run(f"resuming instance {instance_id}", resume)
+
+    async def park_task(self, claim: Claim) -> bool:
+        """Take a claimed task out of the claims until its instance is resumed."""
+
+        async def park(session: Session) -> bool:
+            parked: Document = {
+                "$set": {"status": TaskStatus.PENDING.value, "isParked": True},
+                "$unset": {**UNLOCKED, "claimableAt": ""},
+                "$inc": {"epoch": 1},
+            }
+            row = await settled(
+                self._collections.tasks.find_one_and_update(held(claim), parked, session=session)
+            )
+            if row is None:
+                raise ClaimLostError(None, f"task {claim.task_id} belongs to somebody else")
+            suspended = {
+                "_id": row["processInstanceId"],
+                "status": InstanceStatus.SUSPENDED.value,
+            }
+            fenced = await settled(
+                self._collections.instances.update_one(
+                    suspended, {"$inc": {"fence": 1}}, session=session
+                )
+            )
+            if fenced.matched_count == 0:
+                raise _NotSuspendedError
+            return True
+
+        try:
+            return await self._transactions.run(f"parking task {claim.task_id}", park)
+        except _NotSuspendedError:
+            return False
+
+    async def _change_status(
+        self, instance_id: str, before: InstanceStatus, after: InstanceStatus
+    ) -> bool:
+        found = {"_id": instance_id, "status": before.value}
+        with translated(f"changing instance {instance_id} to {after}"):
+            changed = await settled(
+                self._collections.instances.update_one(found, {"$set": {"status": after.value}})
+            )
+        return bool(changed.matched_count == 1)
 
     async def retry_incident(
         self, incident_id: str, *, retries: int, resolved_by: str | None

@@ -14,13 +14,13 @@ from kikwiflow_worker.model.unit_of_work import (
     CompleteExternalTask,
     InsertTask,
     UnitOfWork,
-    guarded_task_id,
 )
 from kikwiflow_worker.store.mongo.codec import encode_task
 from kikwiflow_worker.store.mongo.commits import Commits, unit_name
 from kikwiflow_worker.store.mongo.driver import settled
 from kikwiflow_worker.store.mongo.errors import translated
-from kikwiflow_worker.store.mongo.writes import ARRIVAL_GRACE, held, insert_if_absent
+from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
+from kikwiflow_worker.store.mongo.writes import insert_if_absent
 
 
 class StandaloneCommits(Commits):
@@ -40,27 +40,20 @@ class StandaloneCommits(Commits):
             for row in rows:
                 await self._insert_held_back(row, now)
             await self._writes.insert(others)
-            ended = None
-            for change in others:
-                ended = await self._writes.change(change) or ended
+            ended = await self._writes.apply(others)
             for guard in unit.guards:
-                if ended is None:
-                    await self._writes.guard(guard, now=now)
+                if not ended:
+                    await self._guards.write(guard, now=now)
                 elif isinstance(guard, CompleteExternalTask):
-                    await self._writes.record_completion(guard)
+                    await self._guards.record_completion(guard)
             for row in rows:
                 await self._make_claimable(row)
         return await self.follow_up(unit, ended)
 
     async def _look(self, unit: UnitOfWork) -> None:
         for guard in unit.guards:
-            task_id = guarded_task_id(guard)
-            if isinstance(guard, CompleteExternalTask):
-                found = await settled(self._collections.external_tasks.find_one({"_id": task_id}))
-            else:
-                found = await settled(self._collections.tasks.find_one(held(guard.claim)))
-            if found is None:
-                raise ClaimLostError(f"task {task_id} belongs to somebody else")
+            if not await self._guards.is_open(guard):
+                raise ClaimLostError(guard)
 
     async def _insert_held_back(self, row: ExecutableTask, now: datetime) -> None:
         held_back = now + ARRIVAL_GRACE if row.status is TaskStatus.PENDING else row.claimable_at

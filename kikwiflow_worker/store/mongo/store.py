@@ -26,6 +26,7 @@ from kikwiflow_worker.store.mongo.driver import (
     settled,
 )
 from kikwiflow_worker.store.mongo.errors import translated, translated_opening
+from kikwiflow_worker.store.mongo.guards import Guards
 from kikwiflow_worker.store.mongo.queries import Queries
 from kikwiflow_worker.store.mongo.runtime import Runtime
 from kikwiflow_worker.store.mongo.server_time import ServerTime
@@ -83,7 +84,8 @@ class MongoStore:
         collections, time = self._collections, self.server_time
         writes = Writes(collections, options.retention)
         arrivals = self._new_arrivals(collections)
-        parts = (collections, writes, arrivals, self._transactions, time)
+        guards = Guards(collections, options.retention)
+        parts = (collections, guards, writes, arrivals, self._transactions, time)
         self.queue: TaskQueue = self._new_claims(client, collections, arrivals, time, clock)
         self.definitions: DefinitionStore = Definitions(collections, time)
         self.reads: ReadStore = Queries(collections, time)

@@ -1,38 +1,41 @@
-"""How each guard and each change of a unit of work is written."""
+"""How each change of a unit of work is written."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
+from uuid import NAMESPACE_OID, uuid5
 
 from pymongo.errors import DuplicateKeyError
 
+from kikwiflow_worker.engine.effects import Failure, FailureKind
+from kikwiflow_worker.engine.incidents import incident_of
 from kikwiflow_worker.errors import ClaimLostError, DuplicateStartError
 from kikwiflow_worker.model.runtime import (
-    Claim,
+    Branch,
+    ExecutableTask,
     IncidentStatus,
+    IncidentType,
     InstanceStatus,
+    Parent,
     ProcessInstance,
     TaskStatus,
+    TaskType,
 )
 from kikwiflow_worker.model.unit_of_work import (
-    ArriveTask,
+    AbandonChildren,
     Change,
     ChangeVariables,
-    CompleteExternalTask,
+    Detach,
     EndPath,
-    FailTask,
-    Guard,
     InsertExternalTask,
     InsertInstance,
     InsertTask,
     OpenIncident,
+    OpenPath,
     RecordEnded,
     RemoveArrivals,
-    RemoveTask,
-    RescheduleTask,
     ReserveStartKey,
-    guarded_task_id,
 )
 from kikwiflow_worker.model.variables import (
     AppendToVariable,
@@ -44,6 +47,7 @@ from kikwiflow_worker.model.variables import (
 )
 from kikwiflow_worker.store.mongo.codec import (
     decode_instance,
+    decode_task,
     encode_external_task,
     encode_incident,
     encode_instance,
@@ -54,114 +58,17 @@ from kikwiflow_worker.store.mongo.codec import (
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
-
-UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": ""}
-"""What every way out of LOCKED unsets (protocol R3)."""
-
-ARRIVAL_GRACE = timedelta(seconds=5)
-"""How long the worker that committed an arrival has to deliver it before others do."""
+from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
 
 _RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
 
 
-def held(claim: Claim) -> Document:
-    """Return the filter that a task matches only while ``claim`` holds (protocol R3)."""
-    return {
-        "_id": claim.task_id,
-        "workerId": claim.worker_id,
-        "epoch": claim.epoch,
-        "status": TaskStatus.LOCKED.value,
-        "hold": {"$exists": False},
-    }
-
-
 class Writes:
-    """Writes guards and changes, inside a transaction if given its session."""
+    """Writes changes, inside a transaction if given its session."""
 
     def __init__(self, collections: Collections, retention: timedelta) -> None:
         self._collections = collections
         self._retention = retention
-
-    async def guard(self, guard: Guard, *, now: datetime, session: Session = None) -> None:
-        """Write a guard.
-
-        Raises:
-            ClaimLostError: It matched nothing.
-        """
-        matched = await self._guard(guard, now, session)
-        if matched != 1:
-            raise ClaimLostError(
-                f"{type(guard).__name__} matched nothing: task {guarded_task_id(guard)} belongs to somebody else"
-            )
-
-    async def _guard(self, guard: Guard, now: datetime, session: Session) -> int:
-        tasks = self._collections.tasks
-        match guard:
-            case RemoveTask(claim):
-                return int(
-                    (await settled(tasks.delete_one(held(claim), session=session))).deleted_count
-                )
-            case ArriveTask(claim=claim):
-                update: Document = {
-                    "$set": {
-                        "status": TaskStatus.ARRIVED.value,
-                        "claimableAt": now + ARRIVAL_GRACE,
-                    },
-                    "$unset": {**UNLOCKED, "attachedToRefId": "", "pendingBranchIds": ""},
-                }
-            case RescheduleTask(claim=claim):
-                update = {
-                    "$set": {
-                        "status": TaskStatus.PENDING.value,
-                        "dueDate": guard.due_at,
-                        "claimableAt": guard.due_at,
-                        "attempts": guard.attempts,
-                        "retries": guard.retries_left,
-                        "error": guard.error,
-                        "crashCount": 0,
-                    },
-                    "$unset": UNLOCKED,
-                }
-            case FailTask(claim=claim):
-                update = {
-                    "$set": {
-                        "status": TaskStatus.ERROR.value,
-                        "attempts": guard.attempts,
-                        "retries": 0,
-                        "error": guard.error,
-                    },
-                    "$unset": {**UNLOCKED, "claimableAt": ""},
-                }
-            case CompleteExternalTask():
-                return await self._complete_external(guard, session)
-            case _:
-                assert_never(guard)
-        update["$inc"] = {"epoch": 1}
-        return int(
-            (await settled(tasks.update_one(held(claim), update, session=session))).matched_count
-        )
-
-    async def _complete_external(self, guard: CompleteExternalTask, session: Session) -> int:
-        found = {"_id": guard.task_id, "status": "CREATED"}
-        deleted = await settled(self._collections.external_tasks.delete_one(found, session=session))
-        if deleted.deleted_count == 1:
-            await self.record_completion(guard, session=session)
-        return int(deleted.deleted_count)
-
-    async def record_completion(
-        self, guard: CompleteExternalTask, *, session: Session = None
-    ) -> None:
-        """Keep who completed an external task, for those who try again."""
-        record = {
-            "_id": guard.task_id,
-            "processInstanceId": guard.instance_id,
-            "taskDefinitionId": guard.node_id,
-            "completedAt": guard.completed_at,
-            "completedBy": guard.completed_by,
-            "expiresAt": guard.completed_at + self._retention,
-        }
-        completions = self._collections.completed_external_tasks
-        await settled(completions.insert_one(record, session=session))
 
     async def insert(self, changes: Sequence[Change], *, session: Session = None) -> None:
         """Write all inserts of new instances and tasks, one command per collection.
@@ -219,30 +126,70 @@ class Writes:
         except DuplicateKeyError:
             raise DuplicateStartError(f"start key {change.key!r} is in use") from None
 
-    async def change(self, change: Change, *, session: Session = None) -> ProcessInstance | None:
-        """Write a change that is no insert; return the instance if this ended it.
+    async def apply(
+        self, changes: Sequence[Change], *, session: Session = None
+    ) -> tuple[ProcessInstance, ...]:
+        """Write all changes that are no inserts, in their order; return the instances that this ended.
 
         Raises:
-            ClaimLostError: The instance is being cancelled, or has ended.
+            ClaimLostError: An instance is being cancelled, or has ended.
         """
+        ended = [await self._change(change, session=session) for change in changes]
+        return tuple(instance for instance in ended if instance is not None)
+
+    async def _change(self, change: Change, *, session: Session) -> ProcessInstance | None:
         match change:
             case ChangeVariables(instance_id, changes):
-                found = {"_id": instance_id, "status": _RUNNING}
                 update = variable_update(net_changes(changes))
-                result = await settled(
-                    self._collections.instances.update_one(found, update, session=session)
-                )
-                if result.matched_count != 1:
-                    raise ClaimLostError(f"instance {instance_id} is not running any more")
+                await self._change_running(instance_id, update, session)
                 return None
             case RemoveArrivals(join_task_id):
                 found = {"joinTaskId": join_task_id, "status": TaskStatus.ARRIVED.value}
                 await settled(self._collections.tasks.delete_many(found, session=session))
                 return None
+            case Detach(host_id, except_task_id):
+                await self._detach(host_id, except_task_id, session)
+                return None
+            case AbandonChildren():
+                await self._abandon_children(change, session)
+                return None
+            case OpenPath(instance_id):
+                await self._change_running(instance_id, {"$inc": {"openPaths": 1}}, session)
+                return None
             case EndPath(instance_id, ended_at):
                 return await self._end_path(instance_id, ended_at, session)
             case _:
                 return None
+
+    async def _change_running(self, instance_id: str, update: Document, session: Session) -> None:
+        found = {"_id": instance_id, "status": _RUNNING}
+        result = await settled(
+            self._collections.instances.update_one(found, update, session=session)
+        )
+        if result.matched_count != 1:
+            raise ClaimLostError(None, f"instance {instance_id} is not running any more")
+
+    async def _detach(self, host_id: str, except_task_id: str | None, session: Session) -> None:
+        """Remove what hangs on a host, found by query: later cycles of a timer have ids that nobody loaded (R10)."""
+        attached: Document = {"attachedToRefId": host_id}
+        if except_task_id is not None:
+            attached["_id"] = {"$ne": except_task_id}
+        external_tasks = self._collections.external_tasks
+        await settled(self._collections.tasks.delete_many(attached, session=session))
+        await settled(external_tasks.delete_many(attached, session=session))
+        keys = {"coordinatorTaskId": host_id}
+        await settled(external_tasks.delete_many(keys, session=session))
+
+    async def _abandon_children(self, change: AbandonChildren, session: Session) -> None:
+        """Remove starters and leave one task by which any worker cancels the children (protocol R12)."""
+        starters = {"joinTaskId": change.coordinator_task_id}
+        await settled(self._collections.tasks.delete_many(starters, session=session))
+        row = children_canceller(
+            Branch("children", change.coordinator_task_id),
+            change.definition_id,
+            change.abandoned_at,
+        )
+        await settled(self._collections.tasks.insert_one(encode_task(row), session=session))
 
     async def _end_path(
         self, instance_id: str, ended_at: datetime, session: Session
@@ -252,12 +199,7 @@ class Writes:
         last = {"_id": instance_id, "status": _RUNNING, "openPaths": 1}
         document = await settled(instances.find_one_and_delete(last, session=session))
         if document is None:
-            found = {"_id": instance_id, "status": _RUNNING}
-            fewer = await settled(
-                instances.update_one(found, {"$inc": {"openPaths": -1}}, session=session)
-            )
-            if fewer.matched_count != 1:
-                raise ClaimLostError(f"instance {instance_id} is not running any more")
+            await self._change_running(instance_id, {"$inc": {"openPaths": -1}}, session)
             return None
         return await self.end_instance(
             document, InstanceStatus.COMPLETED, ended_at, session=session
@@ -288,15 +230,72 @@ class Writes:
                 session=session,
             )
         )
+        if instance.parent is not None:
+            await self._tell_parent(instance, instance.parent, ended_at, session)
         record = self._ended(instance)
         if cancelled_by is not None:
             record["cancelledBy"] = cancelled_by
         await settled(self._collections.history.insert_one(record, session=session))
         return instance
 
+    async def _tell_parent(
+        self, child: ProcessInstance, parent: Parent, ended_at: datetime, session: Session
+    ) -> None:
+        """Turn the starter, which records the child for its coordinator, into an arrival or an incident (R12).
+
+        A starter that is gone belongs to a call activity that ended before its children: nobody waits.
+        """
+        tasks = self._collections.tasks
+        found = {"_id": parent.starter_task_id, "status": TaskStatus.STARTED.value}
+        if child.status is InstanceStatus.COMPLETED:
+            arrived = {
+                "status": TaskStatus.ARRIVED.value,
+                "claimableAt": ended_at + ARRIVAL_GRACE,
+            }
+            update: Document = {"$set": arrived, "$inc": {"epoch": 1}}
+            await settled(tasks.update_one(found, update, session=session))
+            return
+        message = f"its child instance {child.id} was cancelled; retry starts another one"
+        failed = {"status": TaskStatus.ERROR.value, "error": message}
+        starter = await settled(
+            tasks.find_one_and_update(
+                found,
+                {"$set": failed, "$inc": {"epoch": 1, "occurrence": 1}},
+                return_document=True,
+                session=session,
+            )
+        )
+        if starter is not None:
+            failure = Failure(kind=FailureKind.FATAL, error_type="ChildCancelled", message=message)
+            incident = incident_of(
+                decode_task(starter), IncidentType.FAILED_JOB, failure, now=ended_at
+            )
+            await settled(
+                self._collections.incidents.insert_one(encode_incident(incident), session=session)
+            )
+
     def _ended(self, instance: ProcessInstance) -> Document:
         ended_at = instance.ended_at or instance.started_at
         return {**encode_instance(instance), "expiresAt": ended_at + self._retention}
+
+
+def children_canceller(children: Branch, definition_id: str, now: datetime) -> ExecutableTask:
+    """Return the task by which any worker cancels children; it belongs to no instance, so it outlives the parent.
+
+    Args:
+        children: Those of one coordinator (its ``join_task_id``), or all of the instance that its ``id`` names.
+    """
+    of = children.join_task_id or children.id
+    return ExecutableTask(
+        id=str(uuid5(NAMESPACE_OID, f"cancel children of {of}")),
+        type=TaskType.CANCEL_CHILDREN,
+        node_id="",
+        instance_id="",
+        definition_id=definition_id,
+        created_at=now,
+        claimable_at=now,
+        branch=children,
+    )
 
 
 async def insert_if_absent(collection: Collection, document: Document) -> None:

@@ -1,0 +1,201 @@
+"""How each guard of a unit of work is written: the writes that decide who wins."""
+
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from kikwiflow_worker.errors import ClaimLostError
+from kikwiflow_worker.model.runtime import Claim, ExternalTaskStatus, HostKind, TaskStatus
+from kikwiflow_worker.model.unit_of_work import (
+    ArriveTask,
+    AwaitNextChild,
+    ClaimGuard,
+    CompleteExternalTask,
+    EndHost,
+    FailTask,
+    Guard,
+    MatchKey,
+    RemoveTask,
+    RescheduleTask,
+    StartChild,
+)
+from kikwiflow_worker.store.mongo.codec import encode_loop
+from kikwiflow_worker.store.mongo.collections import Collections
+from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
+
+UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": ""}
+"""What every way out of LOCKED unsets (protocol R3)."""
+
+ARRIVAL_GRACE = timedelta(seconds=5)
+"""How long the worker that committed an arrival has to deliver it before others do."""
+
+
+def held(claim: Claim) -> Document:
+    """Return the filter that a task matches only while ``claim`` holds (protocol R3)."""
+    return {
+        "_id": claim.task_id,
+        "workerId": claim.worker_id,
+        "epoch": claim.epoch,
+        "status": TaskStatus.LOCKED.value,
+    }
+
+
+class Guards:
+    """Writes guards, inside a transaction if given its session."""
+
+    def __init__(self, collections: Collections, retention: timedelta) -> None:
+        self._collections = collections
+        self._retention = retention
+
+    async def write(self, guard: Guard, *, now: datetime, session: Session = None) -> None:
+        """Write a guard.
+
+        Raises:
+            ClaimLostError: It matched nothing.
+        """
+        match guard:
+            case CompleteExternalTask():
+                matched = await self._complete_external(guard, session)
+            case MatchKey():
+                matched = await self._match_key(guard, session)
+            case EndHost():
+                matched = await self._end_host(guard, session)
+            case _:
+                matched = await self._decide(guard, now, session)
+        if matched != 1:
+            raise ClaimLostError(guard)
+
+    async def is_open(self, guard: Guard) -> bool:
+        """Return whether a guard would match now; for a server without transactions."""
+        match guard:
+            case CompleteExternalTask():
+                found = _completable(guard)
+                return await settled(self._collections.external_tasks.find_one(found)) is not None
+            case MatchKey():
+                found = _matchable(guard)
+                return await settled(self._collections.external_tasks.find_one(found)) is not None
+            case EndHost(task_id):
+                collection = self._hosts(guard.kind)
+                return await settled(collection.find_one({"_id": task_id})) is not None
+            case _:
+                return (
+                    await settled(self._collections.tasks.find_one(held(guard.claim))) is not None
+                )
+
+    async def _decide(self, guard: ClaimGuard, now: datetime, session: Session) -> int:
+        tasks, found = self._collections.tasks, held(guard.claim)
+        if isinstance(guard, RemoveTask):
+            return int((await settled(tasks.delete_one(found, session=session))).deleted_count)
+        update = {**decision(guard, now), "$inc": {"epoch": 1}}
+        return int((await settled(tasks.update_one(found, update, session=session))).matched_count)
+
+    async def _end_host(self, guard: EndHost, session: Session) -> int:
+        """A host that has ended its branch is there as the record of that: it counts as gone (protocol R10)."""
+        found = {"_id": guard.task_id, "status": {"$ne": TaskStatus.ARRIVED.value}}
+        deleted = await settled(self._hosts(guard.kind).delete_one(found, session=session))
+        return int(deleted.deleted_count)
+
+    async def _match_key(self, guard: MatchKey, session: Session) -> int:
+        external_tasks = self._collections.external_tasks
+        left = [key for key in guard.pending_keys if key != guard.key]
+        narrowed = await settled(
+            external_tasks.update_one(
+                {"_id": guard.group_id, "pendingCorrelationKeys": list(guard.pending_keys)},
+                {"$set": {"pendingCorrelationKeys": left}},
+                session=session,
+            )
+        )
+        if narrowed.matched_count != 1:
+            return 0
+        correlated = {"$set": {"status": ExternalTaskStatus.CORRELATED.value}}
+        matched = await settled(
+            external_tasks.update_one(_matchable(guard), correlated, session=session)
+        )
+        return int(matched.matched_count)
+
+    async def _complete_external(self, guard: CompleteExternalTask, session: Session) -> int:
+        external_tasks = self._collections.external_tasks
+        deleted = await settled(external_tasks.delete_one(_completable(guard), session=session))
+        if deleted.deleted_count == 1:
+            await self.record_completion(guard, session=session)
+        return int(deleted.deleted_count)
+
+    async def record_completion(
+        self, guard: CompleteExternalTask, *, session: Session = None
+    ) -> None:
+        """Keep who completed an external task, for those who try again."""
+        record = {
+            "_id": guard.task_id,
+            "processInstanceId": guard.instance_id,
+            "taskDefinitionId": guard.node_id,
+            "completedAt": guard.completed_at,
+            "completedBy": guard.completed_by,
+            "expiresAt": guard.completed_at + self._retention,
+        }
+        completions = self._collections.completed_external_tasks
+        await settled(completions.insert_one(record, session=session))
+
+    def _hosts(self, kind: HostKind) -> Collection:
+        collections = self._collections
+        return collections.tasks if kind is HostKind.EXECUTABLE_TASK else collections.external_tasks
+
+
+def decision(guard: ClaimGuard, now: datetime) -> Document:
+    """Return what a guard makes of its claimed task, besides the raised epoch."""
+    match guard:
+        case RemoveTask():
+            return {}
+        case ArriveTask():
+            return {
+                "$set": {"status": TaskStatus.ARRIVED.value, "claimableAt": now + ARRIVAL_GRACE},
+                "$unset": {**UNLOCKED, "attachedToRefId": "", "pendingBranchIds": ""},
+            }
+        case RescheduleTask():
+            return {
+                "$set": {
+                    "status": TaskStatus.PENDING.value,
+                    "dueDate": guard.due_at,
+                    "claimableAt": guard.due_at,
+                    "attempts": guard.attempts,
+                    "retries": guard.retries_left,
+                    "error": guard.error,
+                    "crashCount": 0,
+                },
+                "$unset": UNLOCKED,
+            }
+        case FailTask():
+            return {
+                "$set": {
+                    "status": TaskStatus.ERROR.value,
+                    "attempts": guard.attempts,
+                    "retries": 0,
+                    "error": guard.error,
+                },
+                "$unset": {**UNLOCKED, "claimableAt": ""},
+            }
+        case StartChild():
+            return {
+                "$set": {"status": TaskStatus.STARTED.value},
+                "$unset": {**UNLOCKED, "claimableAt": ""},
+            }
+        case AwaitNextChild():
+            return {
+                "$set": {
+                    "status": TaskStatus.AWAITING_BRANCHES.value,
+                    "pendingBranchIds": [guard.branch_id],
+                    **encode_loop(guard.loop),
+                },
+                "$unset": {**UNLOCKED, "claimableAt": ""},
+            }
+        case _:
+            assert_never(guard)
+
+
+def _completable(guard: CompleteExternalTask) -> Document:
+    found: Document = {"_id": guard.task_id, "status": ExternalTaskStatus.CREATED.value}
+    if guard.pending_keys is not None:
+        found["pendingCorrelationKeys"] = list(guard.pending_keys)
+    return found
+
+
+def _matchable(guard: MatchKey) -> Document:
+    return {"_id": guard.task_id, "status": ExternalTaskStatus.CREATED.value}
