@@ -194,8 +194,9 @@ class WorkerProcess:
 
     def tail(self) -> str:
         """Return its last output, for messages."""
-        lines = self.output.read_text(errors="replace").splitlines()[-12:]
-        return "its last lines:\n" + "\n".join(lines)
+        lines = self.output.read_text(errors="replace").splitlines()
+        telling = [line for line in lines if '"handler.loaded"' not in line]
+        return "its last lines:\n" + "\n".join(telling[-12:])
 
 
 @dataclass(slots=True)

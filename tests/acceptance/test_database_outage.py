@@ -1,0 +1,71 @@
+"""A database that goes away stops no worker: it waits, says that it is not ready, and goes on."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pymongo import MongoClient
+
+from kikwiflow_worker.client import Kikwiflow
+from tests.support.acceptance import a_chain, deploy, start, verify, wait_for_ends
+from tests.support.mongo import MongoServer
+from tests.support.own_mongod import OwnMongod, own_mongod
+from tests.support.verifier import Expected
+from tests.support.workers import Json, Site, Workers, wait_until
+
+INSTANCES = 60
+STEPS = 4
+DATABASE = "outage"
+
+
+@pytest.fixture
+def mongod(tmp_path: Path) -> Iterator[OwnMongod]:
+    yield from own_mongod(tmp_path / "server")
+
+
+@pytest.fixture
+def outage_workers(mongod: OwnMongod, site: Site) -> Iterator[Workers]:
+    """Return a way to start workers on the server that goes away."""
+    started = Workers(site, MongoServer(mongod.uri), DATABASE)
+    try:
+        yield started
+    finally:
+        started.kill_all()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+async def test_everything_finishes_when_the_database_is_restarted_under_load(
+    mongod: OwnMongod, outage_workers: Workers, site: Site, how: signal.Signals
+) -> None:
+    async with Kikwiflow.connect(mongod.uri, database=DATABASE) as client:
+        await deploy(client, "job", *a_chain(["after_20_ms"] * STEPS))
+        instances = await start(client, "job", INSTANCES)
+    both = [outage_workers.start(name, concurrency=8, lock_seconds=5) for name in ("one", "two")]
+    wait_until(
+        lambda: len(site.effects(phase="end")) > INSTANCES,
+        lambda: f"a quarter of the work is done; {both[0].tail()}",
+    )
+
+    mongod.stop(how)
+    done = len(site.effects(phase="end"))
+    for worker in both:
+        wait_until(lambda w=worker: w.status("/readyz") == 503, f"{worker.name} is not ready")
+    alive = [worker.status("/livez") for worker in both]
+    mongod.start()
+    for worker in both:
+        worker.wait_ready()
+    with MongoClient[Json](mongod.uri) as opened:
+        stored = opened[DATABASE]
+        wait_for_ends(stored, instances, within_s=60)
+        codes = [worker.stop() for worker in both]
+
+        assert done < INSTANCES * STEPS, "the outage came under load"
+        assert alive == [200, 200]
+        assert codes == [0, 0]
+        for worker in both:
+            assert worker.events("store.unavailable")
+            assert worker.events("store.recovered")
+            assert not worker.events("service.crashed")
+        expected = Expected.of(*(f"STEP_{number}" for number in range(1, STEPS + 1)))
+        verify(site, stored, dict.fromkeys(instances, expected))
