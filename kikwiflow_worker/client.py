@@ -113,13 +113,19 @@ class Kikwiflow:
         self._handlers.close()
 
     async def deploy(
-        self, source: Path | str | bytes, *, name: str | None = None, activate: bool = False
+        self,
+        source: Path | str | bytes,
+        *,
+        name: str | None = None,
+        activate: bool = False,
+        check_handlers: bool = False,
     ) -> Deployment:
         """Deploy a definition: a file, or its JSON text.
 
         Args:
             name: What messages call it; the file's path by default.
             activate: Make content that an older version has the latest again.
+            check_handlers: Refuse a definition that needs a handler which this client does not have.
 
         Raises:
             InvalidDefinitionError: It cannot be deployed; lists all problems.
@@ -127,9 +133,12 @@ class Kikwiflow:
         """
         if isinstance(source, Path):
             name, source = name or str(source), _read(source)
-        return await deployment.deploy(
-            self.services, source, name=name or "definition", activate=activate
+        checked = deployment.check_definition(
+            source,
+            name=name or "definition",
+            capabilities=self._handlers.registry.capabilities if check_handlers else None,
         )
+        return await deployment.deploy(self.services, checked, activate=activate)
 
     async def get_definition(self, key: str, *, version: int | None = None) -> ProcessDefinition:
         """Return the latest version of a definition, or the one given.

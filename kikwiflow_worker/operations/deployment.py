@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from kikwiflow_worker.engine.validation import SUPPORTED_TYPES, validate
+from kikwiflow_worker.engine.validation import missing_handlers, validate
 from kikwiflow_worker.errors import InvalidDefinitionError, Problem
+from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import DefinitionFile, parse_definition
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.protocol import Deployment
@@ -17,26 +18,28 @@ class CheckedDefinition:
     warnings: tuple[Problem, ...]
 
 
-def check_definition(source: str | bytes, *, name: str) -> CheckedDefinition:
+def check_definition(
+    source: str | bytes, *, name: str, capabilities: Capabilities | None = None
+) -> CheckedDefinition:
     """Read and validate a definition.
+
+    Args:
+        capabilities: All handlers there are, if this process knows them: what they lack is an error.
 
     Raises:
         InvalidDefinitionError: It cannot be deployed; carries all problems at once.
     """
     parsed = parse_definition(source, name=name)
-    problems = [*validate(parsed.file, supported_types=SUPPORTED_TYPES), *parsed.warnings]
+    problems = [*validate(parsed.file), *parsed.warnings]
+    if capabilities is not None:
+        problems += missing_handlers(parsed.file, capabilities)
     if any(problem.is_error for problem in problems):
         raise InvalidDefinitionError(problems, name=name)
     return CheckedDefinition(parsed.file, tuple(problems))
 
 
 async def deploy(
-    services: Services, source: str | bytes, *, name: str, activate: bool = False
+    services: Services, checked: CheckedDefinition, *, activate: bool = False
 ) -> Deployment:
-    """Check a definition and store it as the next version of its key, unless it is there already.
-
-    Raises:
-        InvalidDefinitionError: It cannot be deployed; nothing was stored.
-    """
-    checked = check_definition(source, name=name)
+    """Store a checked definition as the next version of its key, unless it is there already."""
     return await services.definitions.put(checked.file, activate=activate)

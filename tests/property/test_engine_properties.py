@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kikwiflow_worker.engine.validation import SUPPORTED_TYPES, validate
+from kikwiflow_worker.engine.validation import validate
 from kikwiflow_worker.model.runtime import InstanceStatus, TaskStatus
 from tests.support.random_process import ProcessBuilder, Sequence, processes
 from tests.support.scheduler import Scheduler
@@ -34,7 +34,7 @@ def assert_all_went_right(process: ProcessBuilder, scheduler: Scheduler) -> None
 def test_the_random_processes_are_accepted_at_a_deploy(blocks: Sequence) -> None:
     process = ProcessBuilder(blocks)
 
-    found = validate(process.definition, supported_types=SUPPORTED_TYPES)
+    found = validate(process.definition)
 
     assert [problem for problem in found if problem.is_error] == []
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kikwiflow_worker.engine.validation import SUPPORTED_TYPES, validate
+from kikwiflow_worker.engine.validation import missing_handlers, validate
 from kikwiflow_worker.errors import Problem
+from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.definition import parse_definition
 from tests.support.conformance import (
     EXAMPLE_FOLDER,
@@ -42,12 +43,13 @@ def test_an_invalid_fixture_is_refused(key: str) -> None:
     assert [problem for problem in problems_of(fixture_path(key)) if problem.is_error]
 
 
-def test_an_unknown_provider_is_no_mistake_of_the_file_but_this_release_has_no_throwers() -> None:
+def test_an_unknown_provider_is_refused_where_the_handlers_are_known() -> None:
     file = parse_definition(fixture_path(UNRESOLVED_PROVIDER_FIXTURE).read_bytes()).file
 
-    problems = validate(file, supported_types=SUPPORTED_TYPES)
-
-    assert [problem.path for problem in problems] == ["flowNodes.NOTIFY_ORDER_PAID.type"]
+    assert validate(file) == []
+    assert [problem.path for problem in missing_handlers(file, NO_CAPABILITIES)] == [
+        "flowNodes.NOTIFY_ORDER_PAID.providerBean"
+    ]
 
 
 @pytest.mark.parametrize("key", KEYS)

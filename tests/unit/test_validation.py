@@ -2,7 +2,8 @@
 
 import pytest
 
-from kikwiflow_worker.engine.validation import ALL_TYPES, SUPPORTED_TYPES, validate
+from kikwiflow_worker.engine.validation import validate
+from kikwiflow_worker.model.nodes import NODE_CLASSES
 from tests.support.definitions import (
     Json,
     a_file,
@@ -34,15 +35,15 @@ from tests.support.findings import (
 
 @pytest.mark.parametrize("key", own_process_keys())
 def test_our_own_processes_have_nothing_to_complain_about(key: str) -> None:
-    assert validate(own_process(key), supported_types=SUPPORTED_TYPES) == []
+    assert validate(own_process(key)) == []
 
 
-def test_there_are_own_processes_for_every_supported_type() -> None:
+def test_there_are_own_processes_for_every_type() -> None:
     types = {
         node.type for key in own_process_keys() for node in own_process(key).flow_nodes.values()
     }
 
-    assert types == SUPPORTED_TYPES
+    assert types == set(NODE_CLASSES)
 
 
 # --- start and key
@@ -304,37 +305,6 @@ def test_a_timer_without_a_usable_due_date_is_an_error(
 )
 def test_a_timer_with_an_iso_value_is_fine(value: str) -> None:
     assert warnings_around(a_timer(staticValue=value)) == {}
-
-
-# --- what this release runs
-
-
-@pytest.mark.parametrize("node_type", sorted(ALL_TYPES - SUPPORTED_TYPES))
-def test_a_node_type_that_this_release_does_not_run_is_an_error_that_names_the_node(
-    node_type: str,
-) -> None:
-    file = read(
-        a_file(a_start(), a_task("TASK", "END"), a_node("X", node_type, name="Paid?"), an_end())
-    )
-
-    problems = validate(file, supported_types=SUPPORTED_TYPES)
-
-    [problem] = [found for found in problems if found.path == "flowNodes.X.type"]
-    assert problem.is_error
-    assert (
-        problem.message
-        == f"this release does not run {node_type} yet, the type of node 'X' (Paid?)"
-    )
-
-
-def test_a_boundary_event_that_this_release_does_not_run_is_an_error_on_any_host() -> None:
-    file = read(
-        a_file(a_start("HOST"), a_host("EXECUTABLE_TASK", "EVENT"), an_event(HANDLER), an_end())
-    )
-
-    errors = [found.path for found in validate(file, supported_types=SUPPORTED_TYPES)]
-
-    assert errors == ["flowNodes.EVENT.type"]
 
 
 def test_all_mistakes_are_found_at_once() -> None:

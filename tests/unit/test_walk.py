@@ -309,15 +309,6 @@ def test_a_loop_of_gateways_is_an_error_of_the_definition() -> None:
         started(definition, "a")
 
 
-def test_a_node_type_that_this_release_does_not_run_is_an_error() -> None:
-    definition = a_definition(a_step("A", "PAID"), a_node("PAID", "EVENT_CATCHER", "END"))
-
-    with pytest.raises(
-        ExecutionError, match=r"PAID has the type EVENT_CATCHER.*use a newer worker"
-    ):
-        worked(definition, a_claimed_task(definition, "A"), "a")
-
-
 def test_a_flow_without_a_target_is_left_to_a_person() -> None:
     definition = a_definition(a_node("A", "EXECUTABLE_TASK", {}, executor="a"))
 
