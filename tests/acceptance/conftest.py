@@ -43,11 +43,13 @@ def stored(mongo_server: MongoServer, database_name: str) -> Iterator[Database[J
 
 @pytest.fixture
 def short_transactions(stored: Database[Json]) -> Iterator[None]:
-    """Let the server abort after 2 s, and not after 60 s, what a killed worker was just committing.
+    """Let the server abort after 2 s what a killed worker was just committing.
 
     Until then nobody can take over those rows; all others are not concerned.
     """
     name = "transactionLifetimeLimitSeconds"
-    stored.client.admin.command("setParameter", 1, **{name: 2})
+    admin = stored.client.admin
+    before = admin.command({"getParameter": 1, name: 1})[name]
+    admin.command("setParameter", 1, **{name: 2})
     yield
-    stored.client.admin.command("setParameter", 1, **{name: 60})
+    admin.command("setParameter", 1, **{name: before})
