@@ -1,9 +1,9 @@
 """Incidents: failures that wait for a person."""
 
 from datetime import datetime
-from uuid import NAMESPACE_OID, uuid5
 
 from kikwiflow_worker.engine.effects import Failure
+from kikwiflow_worker.model.incidents import incident_for
 from kikwiflow_worker.model.runtime import ClaimedTask, ExecutableTask, Incident, IncidentType
 from kikwiflow_worker.model.unit_of_work import FailTask, OpenIncident, UnitOfWork
 
@@ -11,18 +11,13 @@ from kikwiflow_worker.model.unit_of_work import FailTask, OpenIncident, UnitOfWo
 def incident_of(
     task: ExecutableTask, incident_type: IncidentType, failure: Failure, *, now: datetime
 ) -> Incident:
-    """Return the incident of a task; its id is derived, so that a repeated commit finds it already there."""
-    return Incident(
-        id=str(uuid5(NAMESPACE_OID, f"incident:{task.id}:{task.epoch}")),
-        type=incident_type,
+    """Return the incident of a task that failed."""
+    return incident_for(
+        task,
+        incident_type,
         message=f"{failure.error_type}: {failure.message}",
         stack_trace=failure.stack_trace,
-        instance_id=task.instance_id,
-        definition_id=task.definition_id,
-        task_id=task.id,
-        node_id=task.node_id,
-        created_at=now,
-        tenant_id=task.tenant_id,
+        now=now,
     )
 
 

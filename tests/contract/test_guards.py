@@ -166,18 +166,6 @@ async def test_a_lapsed_lock_that_nobody_took_may_still_commit(
         await commit(store, guards=(guarding(held),))
 
 
-@every_guard
-async def test_a_task_on_hold_is_not_written(
-    store: MongoStore, data: Database[Json], guarding: Guarding
-) -> None:
-    task = await put_task(store)
-    held = await claim(store, task)
-    data.executable_tasks.update_one({"_id": task.id}, {"$set": {"hold": True}})
-
-    with pytest.raises(ClaimLostError):
-        await commit(store, guards=(guarding(held),))
-
-
 @pytest.mark.parametrize("name", ["reschedule", "fail"])
 async def test_a_task_that_stays_names_no_worker_and_has_a_new_epoch(
     store: MongoStore, data: Database[Json], name: str

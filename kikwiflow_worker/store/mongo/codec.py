@@ -338,8 +338,9 @@ def _decode_attachment(document: Document) -> Attachment | None:
     host_id = document.get("attachedToRefId")
     if host_id is None:
         return None
-    kind = HostKind(document["attachedToRefType"])
-    return Attachment(host_id, document["attachedToRefDefinitionId"], kind)
+    # The Java engine leaves the kind out for a host among the executable tasks.
+    kind = HostKind(document.get("attachedToRefType", HostKind.EXECUTABLE_TASK))
+    return Attachment(host_id, document.get("attachedToRefDefinitionId", ""), kind)
 
 
 def _encode_parent(parent: Parent | None) -> Document:

@@ -8,9 +8,8 @@ from uuid import NAMESPACE_OID, uuid5
 
 from pymongo.errors import DuplicateKeyError
 
-from kikwiflow_worker.engine.effects import Failure, FailureKind
-from kikwiflow_worker.engine.incidents import incident_of
 from kikwiflow_worker.errors import ClaimLostError, DuplicateStartError
+from kikwiflow_worker.model.incidents import incident_for
 from kikwiflow_worker.model.runtime import (
     Branch,
     ExecutableTask,
@@ -266,9 +265,11 @@ class Writes:
             )
         )
         if starter is not None:
-            failure = Failure(kind=FailureKind.FATAL, error_type="ChildCancelled", message=message)
-            incident = incident_of(
-                decode_task(starter), IncidentType.FAILED_JOB, failure, now=ended_at
+            incident = incident_for(
+                decode_task(starter),
+                IncidentType.FAILED_JOB,
+                message=f"ChildCancelled: {message}",
+                now=ended_at,
             )
             await settled(
                 self._collections.incidents.insert_one(encode_incident(incident), session=session)
