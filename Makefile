@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test format docs clean
+.PHONY: help setup demo check test test-deep format docs clean
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 setup: $(READY) ## Make the virtual environment and install everything into it
 
@@ -29,7 +29,10 @@ check: setup ## Format, lint, types, import contracts, deployment files, docs
 	$(BIN)/python scripts/docs.py --check
 
 test: setup ## All tests, with real worker processes and a real replica set
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not deep"
+
+test-deep: setup ## The properties and races by the thousand (about half an hour)
+	KIKWIFLOW_TEST_DEEP=1 KIKWIFLOW_TEST_RACES=1000 $(BIN)/pytest -m deep --timeout 3600
 
 format: setup ## Format the code and sort the imports
 	$(BIN)/ruff format .

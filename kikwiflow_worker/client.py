@@ -11,6 +11,7 @@ caller's process, as far as the definition's transaction boundaries allow.
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,9 @@ from kikwiflow_worker.operations import (
     external_tasks,
     incidents,
     instances,
+    migration,
 )
+from kikwiflow_worker.operations.migration import MigrationVerdict
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.store.protocol import (
@@ -248,6 +251,43 @@ class Kikwiflow:
         """
         await instances.cancel(self.services, instance_id, cancelled_by=cancelled_by)
 
+    async def delete(self, instance_id: str, *, deleted_by: str | None = None) -> None:
+        """Remove an instance and its record; a running one is cancelled first.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        await instances.delete(self.services, instance_id, deleted_by=deleted_by)
+
+    async def migrate(
+        self, instance_id: str, *, version: int | None = None, dry_run: bool = False
+    ) -> MigrationVerdict:
+        """Move a running instance to another version of its key, the latest by default; or only say whether it can be.
+
+        Raises:
+            NotFoundError: There is none.
+            DefinitionNotFoundError: No such version.
+            ConflictError: It has ended, or it was changed meanwhile.
+            DefinitionError: It runs with that version already.
+        """
+        return await migration.migrate(self.services, instance_id, version=version, dry_run=dry_run)
+
+    async def suspend_definition(self, key: str) -> int:
+        """Let no instance of a definition start, and all that run rest; return how many that were.
+
+        Raises:
+            DefinitionNotFoundError: There is none.
+        """
+        return await instances.change_definition(self.services, key, suspended=True)
+
+    async def resume_definition(self, key: str) -> int:
+        """Let a suspended definition and its instances go on; return how many instances that were.
+
+        Raises:
+            DefinitionNotFoundError: There is none.
+        """
+        return await instances.change_definition(self.services, key, suspended=False)
+
     async def suspend(self, instance_id: str) -> None:
         """Let a running instance rest where it is: steps under way are finished, none begins.
 
@@ -271,6 +311,25 @@ class Kikwiflow:
     ) -> Page[ExecutableTask]:
         """Return a page of executable tasks, oldest first."""
         return await self.reads.list_tasks(query or TaskQuery(), limit=limit, cursor=cursor)
+
+    async def override_task(
+        self,
+        task_id: str,
+        *,
+        retries: int | None = None,
+        due_at: datetime | None = None,
+        by: str | None = None,
+    ) -> ExecutableTask:
+        """Give a task other attempts or another due time; one that waits for a person waits for a worker again.
+
+        Raises:
+            NotFoundError: There is none.
+            ConflictError: It runs now, or it waits for branches.
+            OperationError: Nothing is to be changed, or a value makes no sense.
+        """
+        return await incidents.override_task(
+            self.services, task_id, retries=retries, due_at=due_at, by=by
+        )
 
     async def list_external_tasks(
         self, query: ExternalTaskQuery | None = None, *, limit: int = 50, cursor: str | None = None

@@ -100,6 +100,11 @@ class Harness:
         self._handlers.close()
         self.client.close()
 
+    def use(self, handlers: Handlers) -> None:
+        """Replace the handlers, as a new release of them would."""
+        self._handlers.close()
+        self._handlers = HandlerRuntime(registry_of(handlers), threads=4)
+
     async def deploy(self, source: Path | str | bytes) -> Deployment:
         """Deploy a definition: a file, or its JSON text.
 

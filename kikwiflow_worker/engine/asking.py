@@ -85,7 +85,10 @@ def attempt(
         return PathState.RESTED
     try:
         view, variables = draft.view(visit), draft.variables.visible()
-        reply = (yield ask(capability, view, variables)) if capability else None
+        reply = None
+        if capability is not None:
+            reply = yield ask(capability, view, variables)
+            draft.time_passed(getattr(reply, "at", None))
         if not isinstance(reply, Raised):
             return accept(reply)
         rescued = rescue(reply)
@@ -138,11 +141,15 @@ def ask_keys(
         provided = reply.items if reply else None
         return resolve_keys(node, draft.variables.visible(), provided=provided)
 
-    capability = None
-    if node.provider_type is CorrelationProvider.BEAN:
-        capability = Capability(HandlerKind.CORRELATION_KEYS_PROVIDER, node.provider_bean or "")
-    asked = replace(visit, capability=capability)
+    asked = replace(visit, capability=keys_provider(node))
     return (yield from attempt(draft, asked, AskCorrelationKeys, accept, rests=rests))
+
+
+def keys_provider(node: CorrelatingNode) -> Capability | None:
+    """Return the provider that a node takes its correlation keys from, if it is one."""
+    if node.provider_type is not CorrelationProvider.BEAN:
+        return None
+    return Capability(HandlerKind.CORRELATION_KEYS_PROVIDER, node.provider_bean or "")
 
 
 def unexpected(node: FlowNode, reply: Reply | None) -> TypeError:

@@ -94,6 +94,10 @@ class Draft:
         self.guards: list[Guard] = []
         """Of other instances' tasks that this segment decides about, besides its own."""
         self.changes: list[Change] = []
+        self.own_waits: frozenset[str] = frozenset()
+        """External tasks that this segment ends itself: still stored while it runs, they wait for no message."""
+        self.has_delivered = False
+        """Whether a message is delivered in this commit; the next one is looked for after it, never beside it."""
         self._surroundings = surroundings
         self._caller_drives = caller_drives
         self._visited = 0
@@ -111,6 +115,11 @@ class Draft:
                 "the definition has a loop of gateways that never ends"
             )
         return self._visited > MAX_INLINE_NODES
+
+    def time_passed(self, now: datetime | None) -> None:
+        """Note the time after user code ran: due dates and retries are counted from there."""
+        if now is not None:
+            self.now = max(self.now, now)
 
     def can_run(self, capability: Capability) -> bool:
         """Return whether this process has the handler or provider."""

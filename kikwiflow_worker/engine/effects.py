@@ -60,7 +60,7 @@ class Deliver:
     """Deliver a message that a thrower throws; answer with ``Delivered``, or ``NobodyWaits``.
 
     Attributes:
-        taken: External tasks that this step has given a message already.
+        taken: External tasks that this step ends itself.
     """
 
     key: str
@@ -110,12 +110,16 @@ class Failure:
     cause: BaseException | None = field(default=None, compare=False)
 
 
+# Replies of user code say ``at`` which time the database had then: what follows is counted from there.
+
+
 @dataclass(frozen=True, slots=True)
 class HandlerReturned:
     """The handler is done; ``transient`` are all variables that stay in memory for the rest of this run."""
 
     changes: tuple[VariableChange, ...] = ()
     transient: Mapping[str, Value] = field(default_factory=dict)
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ class Answered:
     """The answer provider's answer as text; None takes the flow that handles null."""
 
     answer: str | None
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,7 @@ class DueDateGiven:
     """The due-date provider's answer: an ISO-8601 text, an instant, or a length of time from now."""
 
     value: str | datetime | timedelta
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,7 @@ class KeysGiven:
     """The provider's correlation keys with their labels."""
 
     items: tuple[CorrelationItem, ...]
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +178,13 @@ class Raised:
     failure: Failure
     changes: tuple[VariableChange, ...] = ()
     transient: Mapping[str, Value] = field(default_factory=dict)
+    at: datetime | None = None
 
 
-Reply: TypeAlias = (
-    HandlerReturned
-    | Answered
-    | DueDateGiven
-    | KeysGiven
-    | Delivered
-    | NobodyWaits
-    | DefinitionFound
-    | Raised
-)
+UserReply: TypeAlias = HandlerReturned | Answered | DueDateGiven | KeysGiven | Raised
+"""What user code answers."""
+
+Reply: TypeAlias = UserReply | Delivered | NobodyWaits | DefinitionFound
 
 
 def fatal_failure(error: Exception, *, stack_trace: str = "") -> Failure:

@@ -1,9 +1,11 @@
-"""Putting incidents right."""
+"""Putting incidents and single tasks right."""
+
+from datetime import datetime
 
 from kikwiflow_worker.engine.retries import attempts_allowed
-from kikwiflow_worker.errors import ConflictError, NotFoundError
+from kikwiflow_worker.errors import ConflictError, NotFoundError, OperationError
 from kikwiflow_worker.model.nodes import ExecutableTaskNode
-from kikwiflow_worker.model.runtime import Incident
+from kikwiflow_worker.model.runtime import ExecutableTask, Incident
 from kikwiflow_worker.operations.services import Services
 
 
@@ -36,3 +38,35 @@ async def get_incident(services: Services, incident_id: str) -> Incident:
     if incident is None:
         raise NotFoundError(f"no incident has the id {incident_id}")
     return incident
+
+
+async def override_task(
+    services: Services,
+    task_id: str,
+    *,
+    retries: int | None,
+    due_at: datetime | None,
+    by: str | None,
+) -> ExecutableTask:
+    """Give a task other attempts or another due time; one that waits for a person waits for a worker again.
+
+    Raises:
+        NotFoundError: No such task.
+        ConflictError: It runs now, or it waits for branches.
+        OperationError: Nothing is to be changed, or a value makes no sense.
+    """
+    if retries is None and due_at is None:
+        raise OperationError("say what to change: the attempts left, the due time, or both")
+    if retries is not None and retries < 1:
+        raise OperationError(f"a task needs at least one attempt, not {retries}")
+    if due_at is not None and due_at.tzinfo is None:
+        raise OperationError("the due time needs a time zone")
+    changed = await services.runtime.override_task(task_id, retries=retries, due_at=due_at, by=by)
+    task = await services.reads.find_task(task_id)
+    if task is None:
+        raise NotFoundError(
+            f"no executable task has the id {task_id}; it is done, or the id is wrong"
+        )
+    if not changed:
+        raise ConflictError(f"task {task_id} cannot be changed, it is {task.status}")
+    return task

@@ -34,6 +34,7 @@ from kikwiflow_worker.model.variables import (
     normalize_all,
 )
 from kikwiflow_worker.operations.services import Invoker, Services, drive
+from kikwiflow_worker.store.protocol import InstanceQuery
 
 MAX_RACES = 20
 """How often an operation that lost a race decides anew before it gives up."""
@@ -68,6 +69,7 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
     Raises:
         DefinitionNotFoundError: No definition has this key, or this version.
         OperationError: The request is incomplete.
+        ConflictError: The definition is suspended.
         VariableError: A variable cannot be stored.
         StepFailedError: A node failed. Nothing was stored, the start can be repeated.
     """
@@ -78,6 +80,8 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
         if earlier is not None:
             return earlier
     definition = await get_definition(services, request.key, request.version)
+    if await services.definitions.is_suspended(definition.id):
+        raise ConflictError(f"definition {request.key!r} is suspended; resume it first")
     instance = ProcessInstance(
         id=_new_instance_id(services, request),
         business_key=request.business_key,
@@ -149,6 +153,39 @@ async def cancel(services: Services, instance_id: str, *, cancelled_by: str | No
         if ended is None:
             raise _not_running(instance_id)
         raise ConflictError(f"instance {instance_id} has ended already, it is {ended.status}")
+
+
+async def delete(services: Services, instance_id: str, *, deleted_by: str | None) -> None:
+    """Remove an instance and its record; a running one is cancelled first, which its call activity is told.
+
+    Raises:
+        NotFoundError: No such instance.
+    """
+    cancelled = await services.runtime.cancel_instance(instance_id, cancelled_by=deleted_by)
+    if not await services.runtime.forget_instance(instance_id) and not cancelled:
+        raise NotFoundError(f"no instance has the id {instance_id}")
+
+
+async def change_definition(services: Services, key: str, *, suspended: bool) -> int:
+    """Suspend or resume a definition with all its running instances; return how many instances changed.
+
+    No instance is started while it is suspended. Repeating the call finishes one that was interrupted.
+
+    Raises:
+        DefinitionNotFoundError: There is none.
+    """
+    if await services.definitions.suspend(key, suspended=suspended) == 0:
+        await get_definition(services, key, None)
+    change = services.runtime.suspend_instance if suspended else services.runtime.resume_instance
+    status = InstanceStatus.ACTIVE if suspended else InstanceStatus.SUSPENDED
+    query, cursor, changed = InstanceQuery(definition_key=key, status=status.value), None, 0
+    while True:
+        page = await services.reads.list_instances(query, limit=500, cursor=cursor)
+        for instance in page.items:
+            changed += await change(instance.id)
+        cursor = page.next_cursor
+        if cursor is None:
+            return changed
 
 
 async def get_instance(services: Services, instance_id: str) -> ProcessInstance:

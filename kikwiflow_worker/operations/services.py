@@ -1,7 +1,7 @@
 """What the operations work with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from kikwiflow_worker.engine.effects import (
     NobodyWaits,
     Reply,
     UserCode,
+    UserReply,
 )
 from kikwiflow_worker.engine.messages import Delivery, Receiver, end_wait
 from kikwiflow_worker.engine.retries import RetryDefaults
@@ -49,7 +50,7 @@ class Invoker(Protocol):
         """The handlers and providers it can run."""
         ...
 
-    async def perform(self, effect: UserCode) -> Reply:
+    async def perform(self, effect: UserCode) -> UserReply:
         """Run what ``effect`` asks for; what user code raises is part of the reply.
 
         Raises:
@@ -131,7 +132,8 @@ async def _reply_to(services: Services, effect: Effect, invoker: Invoker) -> Rep
         case FindDefinition(key):
             return DefinitionFound(await services.definitions.find_by_key(key))
         case _:
-            return await invoker.perform(effect)
+            reply = await invoker.perform(effect)
+            return replace(reply, at=services.runtime.now())
 
 
 async def _deliver(services: Services, effect: Deliver, invoker: Invoker) -> Reply:

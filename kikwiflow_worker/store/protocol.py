@@ -36,7 +36,10 @@ class TaskQueue(Protocol):
     async def claim_due(
         self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
     ) -> ClaimedTask | None:
-        """Claim the task that has been claimable longest, and load its instance.
+        """Claim a due task, and load its instance.
+
+        Tenants take turns; within one the highest priority comes first, then what has been claimable longest. Every fourth
+        claim takes what has been claimable longest of all, so that no priority and no tenant waits for ever.
 
         Eligible is a task that is PENDING and due, or LOCKED with a lock that lapsed, both by the database's clock, and
         that needs no handler or one of ``capabilities``. The claim raises ``epoch``, and ``crash_count`` if the task was
@@ -172,6 +175,28 @@ class RuntimeStore(Protocol):
         """Give the incident's task new attempts, due now, and resolve it; False if it is not open."""
         ...
 
+    async def override_task(
+        self, task_id: str, *, retries: int | None, due_at: datetime | None, by: str | None
+    ) -> bool:
+        """Give a task that waits, or that waits for a person, other attempts or another due time.
+
+        A task in ERROR waits again, and its incident is resolved. False if the task is neither PENDING nor in ERROR.
+        """
+        ...
+
+    async def forget_instance(self, instance_id: str) -> bool:
+        """Remove an ended instance from the history, with its incidents; False if it is not there."""
+        ...
+
+    async def migrate_instance(
+        self, instance_id: str, *, before_id: str, after: ProcessDefinition
+    ) -> bool:
+        """Let a running instance go on with another version, in one transaction that changes every row of it.
+
+        Workers that hold a claim of it lose it. False if it does not run, or not with the version ``before_id``.
+        """
+        ...
+
     async def assign_external_task(
         self, task_id: str, *, assignee: str | None, expected: str | None
     ) -> bool:
@@ -198,6 +223,14 @@ class DefinitionStore(Protocol):
         self, key: str, *, version: int | None = None
     ) -> ProcessDefinition | None:
         """Return the given version, or the latest."""
+        ...
+
+    async def suspend(self, key: str, *, suspended: bool) -> int:
+        """Mark all versions of a key, so that none is started; return how many there are."""
+        ...
+
+    async def is_suspended(self, definition_id: str) -> bool:
+        """Return whether a version must not be started."""
         ...
 
 
@@ -355,6 +388,7 @@ class InstanceQuery:
 
     Attributes:
         ended: True lists the history, False the running ones.
+        parent_id: The instance whose call activity started them; for running ones only.
     """
 
     ended: bool = False
@@ -362,6 +396,7 @@ class InstanceQuery:
     business_key: str | None = None
     tenant_id: str | None = None
     status: str | None = None
+    parent_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,6 +423,7 @@ class ExternalTaskQuery:
     assignee: str | None = None
     unassigned: bool = False
     tenant_id: str | None = None
+    correlation_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

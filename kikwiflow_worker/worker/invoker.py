@@ -22,8 +22,8 @@ from kikwiflow_worker.engine.effects import (
     HandlerReturned,
     KeysGiven,
     Raised,
-    Reply,
     UserCode,
+    UserReply,
 )
 from kikwiflow_worker.errors import VariableError
 from kikwiflow_worker.handler import (
@@ -81,7 +81,7 @@ class StepInvoker:
         if self._scope is not None:
             self._scope.reschedule(asyncio.get_running_loop().time())
 
-    async def perform(self, effect: UserCode) -> Reply:
+    async def perform(self, effect: UserCode) -> UserReply:
         """Run what ``effect`` asks for; see ``Invoker.perform``."""
         handler = self._registry.find(effect.capability)
         if handler is None:
@@ -106,8 +106,10 @@ class StepInvoker:
                 context = EvaluationContext(effect.view, effect.variables)
                 return await self._guarded(handler, context, _keys)
 
-    async def _call_handler(self, handler: RegisteredHandler, context: ExecutionContext) -> Reply:
-        def returned(result: object) -> Reply:
+    async def _call_handler(
+        self, handler: RegisteredHandler, context: ExecutionContext
+    ) -> UserReply:
+        def returned(result: object) -> UserReply:
             if isinstance(result, Mapping):
                 for name, value in result.items():
                     context.set(name, value)
@@ -126,8 +128,8 @@ class StepInvoker:
         self,
         handler: RegisteredHandler,
         context: EvaluationContext,
-        convert: Callable[[object], Reply],
-    ) -> Reply:
+        convert: Callable[[object], UserReply],
+    ) -> UserReply:
         if self._reason is not None:
             raise StepCancelledError(self._reason)
         view = context.view
@@ -215,11 +217,11 @@ def _signal_in(error: BaseException) -> HandlerSignal | None:
     return None
 
 
-def _answered(result: object) -> Reply:
+def _answered(result: object) -> UserReply:
     return Answered(to_text(normalize("answer", result)))
 
 
-def _due_date(result: object) -> Reply:
+def _due_date(result: object) -> UserReply:
     if not isinstance(result, str | datetime | timedelta):
         raise TypeError(
             f"a due-date provider returns a text, a datetime or a timedelta, not {type(result).__name__}"
@@ -227,7 +229,7 @@ def _due_date(result: object) -> Reply:
     return DueDateGiven(result)
 
 
-def _keys(result: object) -> Reply:
+def _keys(result: object) -> UserReply:
     if isinstance(result, str) or not isinstance(result, Iterable):
         raise TypeError(f"a keys provider returns a list of keys, not {type(result).__name__}")
     return KeysGiven(tuple(_item(entry) for entry in result))

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.mongo
 MANY = 20_000
 HANDLERS = ("load", "pack", "weigh")
 CAPABILITIES = Capabilities(Capability(HandlerKind.TASK_HANDLER, name) for name in HANDLERS)
-MOST_KEYS = len(HANDLERS) + 3
+MOST_KEYS = 2 * (len(HANDLERS) + 1) + 1
 """One range for each handler and one for none, each opened once, and what ends the search."""
 
 

@@ -131,3 +131,20 @@ async def test_branches_meet() -> None:
         left_over = await harness.tasks()
 
     assert (one_side.status, both_sides.status, left_over) == ("ACTIVE", "COMPLETED", ())
+
+
+async def test_a_retry_is_counted_from_the_end_of_a_long_handler() -> None:
+    async with Harness() as harness:
+
+        @task_handler("weigh_parcel")
+        async def slow(ctx: ExecutionContext) -> None:
+            harness.clock.advance(timedelta(minutes=5))
+            raise OSError("the scales are away")
+
+        harness.use([slow])
+        await harness.deploy(text(a_start(), a_task("TASK", "END", retryPolicy=RETRIES), an_end()))
+        await harness.start("parcel", "P-1")
+        await harness.run_next()
+        (task,) = await harness.tasks()
+
+    assert task.due_at == harness.clock.now() + timedelta(seconds=10)

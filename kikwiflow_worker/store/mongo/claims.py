@@ -1,6 +1,7 @@
 """Claiming due tasks one by one (protocol R2, R3, R5)."""
 
 from datetime import timedelta
+from typing import TypeAlias
 
 from pymongo.errors import ExecutionTimeout, PyMongoError
 
@@ -13,11 +14,17 @@ from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import MAJORITY, Client, Document, Session, settled
 from kikwiflow_worker.store.mongo.errors import TRANSIENT_TRANSACTION, translated
 from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
+from kikwiflow_worker.store.mongo.rotation import MAX_TENANTS, TenantRotation
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 
 CLAIM_TIME_MS = 1_000
 """How long the server may look for a row to claim before the rows at the head are taken for locked."""
 
+Sort: TypeAlias = list[tuple[str, int]]
+
+_OLDEST_FIRST: Sort = [("claimableAt", 1)]
+_URGENT_FIRST: Sort = [("priority", -1), ("claimableAt", 1)]
+_OLDEST_EVERY = 4
 _LOOK_AROUND = 100
 _BLOCKED_S = 5.0
 
@@ -40,20 +47,67 @@ class Claims:
         self._time = server_time
         self._clock = clock
         self._blocked: dict[str, float] = {}
+        self._rotation = TenantRotation(clock)
+        self._last_tenant = ""
+        self._turn = 0
 
     async def claim_due(
         self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
     ) -> ClaimedTask | None:
-        """Claim the task that has been claimable longest; see ``TaskQueue.claim_due``."""
+        """Claim a due task, fair between tenants; see ``TaskQueue.claim_due``."""
         eligible = due_filter(capabilities) | self._not_blocked()
         with translated("claiming a task"):
             async with await settled(
                 self._client.start_session(causal_consistency=True)
             ) as session:
                 try:
-                    return await self._claim(eligible, worker_id, lock, session)
+                    claimed = await self._claim_in_turn(eligible, worker_id, lock, session)
                 except ExecutionTimeout:
-                    return await self._claim_around(eligible, worker_id, lock, session)
+                    claimed = await self._claim_around(eligible, worker_id, lock, session)
+        self._turn = self._turn + 1 if claimed is not None else 0
+        return claimed
+
+    async def _claim_in_turn(
+        self, eligible: Document, worker_id: str, lock: timedelta, session: Session
+    ) -> ClaimedTask | None:
+        """Claim for the tenant whose turn it is, its highest priority first; every fourth time just the oldest task.
+
+        So one tenant's thousand tasks do not keep another's one waiting, and low priorities wait a bounded time. The first
+        claim after an empty one takes the oldest too: idle polls cost one command.
+        """
+        if self._turn % _OLDEST_EVERY != 0:
+            if self._rotation.is_stale:
+                self._rotation.fill(await self._due_tenants(session))
+            while not self._rotation.is_empty:
+                tenant = self._rotation.next()
+                own = {**eligible, "tenantId": tenant}
+                claimed = await self._claim(own, worker_id, lock, session, sort=_URGENT_FIRST)
+                if claimed is not None:
+                    return claimed
+                self._rotation.drop(tenant)
+        return await self._claim(eligible, worker_id, lock, session, sort=_OLDEST_FIRST)
+
+    async def _due_tenants(self, session: Session) -> list[str | None]:
+        """Return tenants with due tasks, one index seek each; work without a tenant counts as one more."""
+        tenants: list[str | None] = [None]
+        after = self._last_tenant
+        while len(tenants) <= MAX_TENANTS:
+            found = {
+                "tenantId": {"$gt": after},
+                "claimableAt": {"$type": "date"},
+                "$expr": {"$lte": ["$claimableAt", "$$NOW"]},
+            }
+            row = await settled(
+                self._tasks.find_one(
+                    found, {"tenantId": 1}, sort=[("tenantId", 1)], hint="tenants", session=session
+                )
+            )
+            after = row["tenantId"] if row else ""
+            if row is None:
+                break
+            tenants.append(after)
+        self._last_tenant = after
+        return tenants
 
     async def claim(self, task_id: str, *, worker_id: str, lock: timedelta) -> ClaimedTask | None:
         """Claim one task by id, due or not; see ``TaskQueue.claim``."""
@@ -62,7 +116,7 @@ class Claims:
             async with await settled(
                 self._client.start_session(causal_consistency=True)
             ) as session:
-                return await self._claim(found, worker_id, lock, session)
+                return await self._claim(found, worker_id, lock, session, sort=_OLDEST_FIRST)
 
     async def release(self, claim: Claim) -> bool:
         """Give a task back unrun; see ``TaskQueue.release``."""
@@ -75,14 +129,20 @@ class Claims:
         return await self._arrivals.deliver_found(limit=limit)
 
     async def _claim(
-        self, eligible: Document, worker_id: str, lock: timedelta, session: Session
+        self,
+        eligible: Document,
+        worker_id: str,
+        lock: timedelta,
+        session: Session,
+        *,
+        sort: Sort,
     ) -> ClaimedTask | None:
         asked_at = self._clock.monotonic()
         row = await settled(
             self._tasks.find_one_and_update(
                 eligible,
                 claim_pipeline(worker_id, lock),
-                sort=[("claimableAt", 1)],
+                sort=sort,
                 return_document=True,
                 session=session,
                 maxTimeMS=CLAIM_TIME_MS,

@@ -11,7 +11,7 @@ from kikwiflow_worker.store.mongo.driver import Collection, Database, settled
 from kikwiflow_worker.store.mongo.errors import translated
 
 SCHEMA_VERSION = 1
-"""Of the stored documents; a worker refuses a database with a newer one."""
+"""Of the stored documents; a worker refuses a database with another one."""
 
 WORKER_RECORD_SECONDS = 24 * 3600
 
@@ -83,6 +83,23 @@ INDEXES: tuple[Index, ...] = (
         "claimableAt",
         partialFilterExpression={"claimableAt": {"$type": "date"}},
     ),
+    # The same for one tenant, its highest priority first.
+    _index(
+        "tasks",
+        "fair_claim",
+        "tenantId",
+        "handlerName",
+        "-priority",
+        "claimableAt",
+        partialFilterExpression={"claimableAt": {"$type": "date"}},
+    ),
+    _index(
+        "tasks",
+        "tenants",
+        "tenantId",
+        "claimableAt",
+        partialFilterExpression={"claimableAt": {"$type": "date"}},
+    ),
     _index(
         "tasks", "due", "claimableAt", partialFilterExpression={"claimableAt": {"$type": "date"}}
     ),
@@ -142,27 +159,42 @@ INDEXES: tuple[Index, ...] = (
 )
 
 
-async def ensure_schema(collections: Collections) -> None:
+async def ensure_schema(collections: Collections, *, newest: int = SCHEMA_VERSION) -> None:
     """Create collections and indexes that are missing, and note the schema version. Safe to run on every start.
 
     Raises:
-        SchemaMismatchError: A newer release wrote this database, or an index of ours exists with other options.
+        SchemaMismatchError: The database has another schema version, or an index of ours exists with other options.
     """
     with translated("preparing the database"):
-        meta = await settled(collections.meta.find_one({"_id": "schema"}))
-        found = meta["version"] if meta else SCHEMA_VERSION
-        if found > SCHEMA_VERSION:
+        found = await find_schema_version(collections)
+        if found is not None and found > newest:
+            raise newer_schema(found, newest)
+        if found is not None and found < newest:
             raise SchemaMismatchError(
-                f"the database has schema version {found}, this release knows up to {SCHEMA_VERSION}; "
-                "run a newer kikwiflow-worker"
+                f"the database has schema version {found}, this release needs {newest}; "
+                "stop the older workers and run: kikwiflow-worker store upgrade"
             )
         await _ensure_indexes(collections)
-        if meta is None:
+        if found is None:
             await settled(
                 collections.meta.update_one(
-                    {"_id": "schema"}, {"$setOnInsert": {"version": SCHEMA_VERSION}}, upsert=True
+                    {"_id": "schema"}, {"$setOnInsert": {"version": newest}}, upsert=True
                 )
             )
+
+
+async def find_schema_version(collections: Collections) -> int | None:
+    """Return the schema version of a database; None if no release has prepared it."""
+    meta = await settled(collections.meta.find_one({"_id": "schema"}))
+    return int(meta["version"]) if meta else None
+
+
+def newer_schema(found: int, newest: int) -> SchemaMismatchError:
+    """Return the error for a database that a newer release wrote."""
+    return SchemaMismatchError(
+        f"the database has schema version {found}, this release knows up to {newest}; "
+        "run a newer kikwiflow-worker"
+    )
 
 
 async def _ensure_indexes(collections: Collections) -> None:
@@ -176,6 +208,6 @@ async def _ensure_indexes(collections: Collections) -> None:
             if error.code in _INDEX_OPTIONS_CONFLICT:
                 raise SchemaMismatchError(
                     f"index {index.name!r} of {collection.name} exists with other options; "
-                    "drop it, the next start creates it as needed"
+                    "kikwiflow-worker store upgrade makes it as needed"
                 ) from error
             raise

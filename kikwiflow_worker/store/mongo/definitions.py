@@ -30,18 +30,20 @@ class Definitions:
             while True:
                 latest = await self._find_one({"key": file.key})
                 if latest and latest["checksum"] == file.checksum:
-                    return Deployment(_decode(latest), created=False, is_latest=True)
+                    return Deployment(decode_definition(latest), created=False, is_latest=True)
                 if latest and not activate:
                     same = await self._find_one({"key": file.key, "checksum": file.checksum})
                     if same:
-                        return Deployment(_decode(same), created=False, is_latest=False)
+                        return Deployment(decode_definition(same), created=False, is_latest=False)
                 version = latest["version"] + 1 if latest else 1
                 document = self._encode(file, version)
+                if latest and latest.get("suspended"):
+                    document["suspended"] = True
                 try:
                     await settled(self._definitions.insert_one(document))
                 except DuplicateKeyError:
                     continue  # another deploy took this version: look again, it may be the same content
-                return Deployment(_decode(document), created=True, is_latest=True)
+                return Deployment(decode_definition(document), created=True, is_latest=True)
 
     async def find(self, definition_id: str) -> ProcessDefinition | None:
         """Return one version by its id; kept in memory, since a version never changes."""
@@ -52,7 +54,7 @@ class Definitions:
                 return None
             if len(self._known) >= MAX_KEPT:
                 self._known.pop(next(iter(self._known)))
-            self._known[definition_id] = _decode(document)
+            self._known[definition_id] = decode_definition(document)
         return self._known[definition_id]
 
     async def find_by_key(
@@ -65,6 +67,19 @@ class Definitions:
                 self._definitions.find_one(found, {"_id": 1}, sort=[("version", DESCENDING)])
             )
         return await self.find(row["_id"]) if row else None
+
+    async def suspend(self, key: str, *, suspended: bool) -> int:
+        """Mark all versions of a key."""
+        change = {"$set": {"suspended": True}} if suspended else {"$unset": {"suspended": ""}}
+        with translated(f"suspending definition {key!r}"):
+            result = await settled(self._definitions.update_many({"key": key}, change))
+        return int(result.matched_count)
+
+    async def is_suspended(self, definition_id: str) -> bool:
+        """Return whether a version must not be started."""
+        found = {"_id": definition_id, "suspended": True}
+        with translated(f"looking up definition {definition_id}"):
+            return await settled(self._definitions.find_one(found, {"_id": 1})) is not None
 
     async def _find_one(self, found: Document) -> Document | None:
         document: Document | None = await settled(
@@ -85,7 +100,12 @@ class Definitions:
         }
 
 
-def _decode(document: Document) -> ProcessDefinition:
+def decode_definition(document: Document) -> ProcessDefinition:
+    """Return the deployed version of a document.
+
+    Raises:
+        DefinitionError: Its source cannot be read.
+    """
     file = parse_definition(
         document["source"], name=f"{document['key']} version {document['version']}"
     ).file

@@ -17,7 +17,7 @@ from kikwiflow_worker.store.mongo.arrivals import Arrivals
 from kikwiflow_worker.store.mongo.claims import Claims
 from kikwiflow_worker.store.mongo.codec import decode_instance, decode_task
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Client, Database, Document, Session
+from kikwiflow_worker.store.mongo.driver import Client, Database, Document
 from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.store import MongoStore, SilentObserver, StoreOptions
@@ -55,12 +55,12 @@ class InMemoryClaims(Claims):
             "status": TaskStatus.PENDING.value,
             "claimableAt": {"$lte": self._time.now()},
         }
-        return await self._claim(eligible, worker_id, lock, None)
+        return await self._take(eligible, worker_id, lock)
 
     async def claim(self, task_id: str, *, worker_id: str, lock: timedelta) -> ClaimedTask | None:
         """Claim one task by id, due or not."""
         found = {"_id": task_id, "status": TaskStatus.PENDING.value}
-        return await self._claim(found, worker_id, lock, None)
+        return await self._take(found, worker_id, lock)
 
     async def release(self, claim: Claim) -> bool:
         """Give a task back unrun."""
@@ -72,8 +72,8 @@ class InMemoryClaims(Claims):
         result = await self._tasks.update_one(held(claim), change)
         return bool(result.matched_count == 1)
 
-    async def _claim(
-        self, eligible: Document, worker_id: str, lock: timedelta, _session: Session
+    async def _take(
+        self, eligible: Document, worker_id: str, lock: timedelta
     ) -> ClaimedTask | None:
         now = self._time.now()
         change = {

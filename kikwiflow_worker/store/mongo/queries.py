@@ -112,6 +112,7 @@ class Queries:
             businessKey=query.business_key,
             tenantId=query.tenant_id,
             status=query.status,
+            parentInstanceId=query.parent_id,
         )
         collection = self._collections.history if query.ended else self._collections.instances
         return await self._page(collection, found, _STARTED, decode_instance, limit, cursor)
@@ -141,6 +142,7 @@ class Queries:
             taskDefinitionId=query.node_id,
             assignee=query.assignee,
             tenantId=query.tenant_id,
+            correlationKey=query.correlation_key,
         )
         if query.unassigned:
             found["assignee"] = {"$exists": False}

@@ -3,12 +3,12 @@
 from datetime import datetime
 
 from kikwiflow_worker.errors import ClaimLostError
+from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import (
     Branch,
     Claim,
     ExternalTask,
     ExternalTaskStatus,
-    IncidentStatus,
     InstanceStatus,
     ProcessInstance,
     TaskStatus,
@@ -21,6 +21,7 @@ from kikwiflow_worker.store.mongo.commits import Commits
 from kikwiflow_worker.store.mongo.driver import Document, Session, settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
+from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.mongo.writes import start_key_id
@@ -39,6 +40,7 @@ class Runtime:
         commits: Commits,
         standalone_commits: Commits,
         cancellation: Cancellation,
+        repairs: Repairs,
         transactions: Transactions,
         server_time: ServerTime,
     ) -> None:
@@ -46,6 +48,7 @@ class Runtime:
         self._commits = commits
         self._standalone_commits = standalone_commits
         self._cancellation = cancellation
+        self._repairs = repairs
         self._transactions = transactions
         self._time = server_time
 
@@ -209,32 +212,25 @@ class Runtime:
         self, incident_id: str, *, retries: int, resolved_by: str | None
     ) -> bool:
         """Give the incident's task new attempts and resolve the incident."""
+        return await self._repairs.retry_incident(
+            incident_id, retries=retries, resolved_by=resolved_by
+        )
 
-        async def retry(session: Session) -> bool:
-            now = self._time.now()
-            resolved = {
-                "status": IncidentStatus.RESOLVED.value,
-                "resolvedAt": now,
-                "resolvedBy": resolved_by,
-            }
-            incident = await settled(
-                self._collections.incidents.find_one_and_update(
-                    {"_id": incident_id, "status": IncidentStatus.OPEN.value},
-                    {"$set": resolved},
-                    session=session,
-                )
-            )
-            if incident is None:
-                return False
-            task = {"_id": incident["executionId"], "status": TaskStatus.ERROR.value}
-            await settled(
-                self._collections.tasks.update_one(
-                    task, _fresh_attempts(retries, now), session=session
-                )
-            )
-            return True
+    async def override_task(
+        self, task_id: str, *, retries: int | None, due_at: datetime | None, by: str | None
+    ) -> bool:
+        """Give a task other attempts or another due time."""
+        return await self._repairs.override_task(task_id, retries=retries, due_at=due_at, by=by)
 
-        return await self._transactions.run(f"retrying incident {incident_id}", retry)
+    async def forget_instance(self, instance_id: str) -> bool:
+        """Remove an ended instance from the history."""
+        return await self._repairs.forget_instance(instance_id)
+
+    async def migrate_instance(
+        self, instance_id: str, *, before_id: str, after: ProcessDefinition
+    ) -> bool:
+        """Let a running instance go on with another version."""
+        return await self._repairs.migrate_instance(instance_id, before_id=before_id, after=after)
 
     async def assign_external_task(
         self, task_id: str, *, assignee: str | None, expected: str | None
@@ -251,18 +247,3 @@ class Runtime:
                 )
             )
         return bool(result.matched_count == 1)
-
-
-def _fresh_attempts(retries: int, now: datetime) -> Document:
-    return {
-        "$set": {
-            "status": TaskStatus.PENDING.value,
-            "dueDate": now,
-            "claimableAt": now,
-            "attempts": 0,
-            "retries": retries,
-            "crashCount": 0,
-        },
-        "$unset": {"error": ""},
-        "$inc": {"epoch": 1},
-    }

@@ -27,11 +27,14 @@ from kikwiflow_worker.store.mongo.driver import (
 )
 from kikwiflow_worker.store.mongo.errors import translated, translated_opening
 from kikwiflow_worker.store.mongo.guards import Guards
+from kikwiflow_worker.store.mongo.inspection import Inspection, inspect
 from kikwiflow_worker.store.mongo.queries import Queries
+from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.runtime import Runtime
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
 from kikwiflow_worker.store.mongo.transactions import TransactionObserver, Transactions
+from kikwiflow_worker.store.mongo.upgrades import Upgraded, upgrade_schema
 from kikwiflow_worker.store.mongo.writes import Writes
 from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore, TaskQueue
 
@@ -94,6 +97,7 @@ class MongoStore:
             Commits(*parts),
             StandaloneCommits(*parts),
             Cancellation(collections, writes, self._transactions, time),
+            Repairs(collections, self._transactions, time),
             self._transactions,
             time,
         )
@@ -158,6 +162,27 @@ class MongoStore:
         hello = await self.ping()
         await self._check_server(hello)
         await ensure_schema(self._collections)
+
+    async def inspect(self, *, sample: int) -> Inspection:
+        """Look at what is stored, at most ``sample`` documents of each collection, and change nothing.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+        """
+        await self.ping()
+        return await inspect(self._collections, sample=sample)
+
+    async def upgrade(self) -> Upgraded:
+        """Bring the documents and indexes to what this release stores; instead of ``prepare``.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+            ConfigurationError: It is too old, has no transactions, or refuses the credentials.
+            SchemaMismatchError: A newer release wrote the database.
+        """
+        hello = await self.ping()
+        await self._check_server(hello)
+        return await upgrade_schema(self._collections)
 
     async def ping(self) -> Mapping[str, Any]:
         """Ask the primary who it is, and learn its time.

@@ -1,0 +1,246 @@
+"""Looks at a database without changing it: schema version, indexes, documents that cannot be read, rows left behind.
+
+Workers may run meanwhile. What looks left behind is looked at a second time, since a commit may lie between two reads.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kikwiflow_worker.errors import KikwiflowError
+from kikwiflow_worker.model.runtime import IncidentStatus, TaskType
+from kikwiflow_worker.store.mongo.codec import (
+    decode_external_task,
+    decode_incident,
+    decode_instance,
+    decode_task,
+)
+from kikwiflow_worker.store.mongo.collections import (
+    COLLECTION_NAMES,
+    INDEXES,
+    Collections,
+    Index,
+    find_schema_version,
+)
+from kikwiflow_worker.store.mongo.definitions import decode_definition
+from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
+from kikwiflow_worker.store.mongo.errors import translated
+
+LISTED = 10
+"""How many findings of one kind are named; the others are counted."""
+
+_BATCH = 1000
+_MAX_TIME_MS = 5_000
+_OPTIONS = ("unique", "partialFilterExpression", "expireAfterSeconds")
+_EXISTS = {"$exists": True}
+
+_DECODERS: Mapping[str, Callable[[Document], object]] = {
+    "definitions": decode_definition,
+    "instances": decode_instance,
+    "tasks": decode_task,
+    "external_tasks": decode_external_task,
+    "incidents": decode_incident,
+    "history": decode_instance,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """A field that names a document which must be there, in one of the collections ``targets``."""
+
+    collection: str
+    field: str
+    targets: tuple[str, ...]
+    only: Mapping[str, Any]
+    words: str
+
+
+_HAS_HOST = {"attachedToRefId": _EXISTS}
+_HAS_JOIN = {"joinTaskId": _EXISTS}
+_HOSTS = ("tasks", "external_tasks")
+# Children of a call activity that is gone belong to no instance until they are cancelled.
+_OF_INSTANCE = {"type": {"$ne": TaskType.CANCEL_CHILDREN.value}}
+_OPEN = {"status": IncidentStatus.OPEN.value}
+
+_REFERENCES = (
+    _Reference("tasks", "processInstanceId", ("instances",), _OF_INSTANCE, "instance"),
+    _Reference("external_tasks", "processInstanceId", ("instances",), {}, "instance"),
+    _Reference("tasks", "attachedToRefId", _HOSTS, _HAS_HOST, "host"),
+    _Reference("external_tasks", "attachedToRefId", _HOSTS, _HAS_HOST, "host"),
+    _Reference("tasks", "joinTaskId", ("tasks",), _HAS_JOIN, "join"),
+    _Reference("external_tasks", "joinTaskId", ("tasks",), _HAS_JOIN, "join"),
+    _Reference(
+        "external_tasks",
+        "coordinatorTaskId",
+        ("external_tasks",),
+        {"coordinatorTaskId": _EXISTS},
+        "group",
+    ),
+    _Reference("incidents", "executionId", ("tasks",), _OPEN, "task"),
+)
+
+
+@dataclass(slots=True)
+class Findings:
+    """Findings of one kind: how many there are, and the first ones in words."""
+
+    count: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def add(self, words: str) -> None:
+        """Note one."""
+        self.count += 1
+        if len(self.named) < LISTED:
+            self.named.append(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What was found in a database.
+
+    Attributes:
+        version: Of the schema; None if no release has prepared the database.
+        missing_indexes: Indexes of ours that are not there, as ``executable_tasks.claim``.
+        changed_indexes: Indexes of ours that have other keys or options.
+        examined: How many documents were read, by stored collection name.
+        unreadable: Documents that this release cannot read.
+        orphans: Rows that name a document which is not there.
+        stranded: Running instances that no row carries on.
+    """
+
+    version: int | None
+    missing_indexes: tuple[str, ...]
+    changed_indexes: tuple[str, ...]
+    examined: Mapping[str, int]
+    unreadable: Findings
+    orphans: Findings
+    stranded: Findings
+
+
+async def inspect(collections: Collections, *, sample: int) -> Inspection:
+    """Look at everything, at most ``sample`` documents of each collection; changes nothing.
+
+    Ids are as good as random, so the first ones by id are a fair sample.
+    """
+    with translated("inspecting the database"):
+        version = await find_schema_version(collections)
+        missing, changed = await compare_indexes(collections)
+        examined: dict[str, int] = {}
+        unreadable, orphans, stranded = Findings(), Findings(), Findings()
+        for name, decode in _DECODERS.items():
+            examined[COLLECTION_NAMES[name]] = await _read_all(
+                getattr(collections, name), decode, unreadable, sample
+            )
+        for reference in _REFERENCES:
+            await _find_orphans(collections, reference, orphans, sample)
+        await _find_stranded(collections, stranded, sample)
+    return Inspection(
+        version=version,
+        missing_indexes=tuple(f"{COLLECTION_NAMES[each.collection]}.{each.name}" for each in missing),
+        changed_indexes=tuple(f"{COLLECTION_NAMES[each.collection]}.{each.name}" for each in changed),
+        examined=examined,
+        unreadable=unreadable,
+        orphans=orphans,
+        stranded=stranded,
+    )  # fmt: skip
+
+
+async def compare_indexes(collections: Collections) -> tuple[list[Index], list[Index]]:
+    """Return the indexes of ours that are missing, and those that have other keys or options."""
+    missing, changed = [], []
+    for name in COLLECTION_NAMES:
+        wanted = [index for index in INDEXES if index.collection == name]
+        found = await settled(getattr(collections, name).index_information()) if wanted else {}
+        missing += [index for index in wanted if index.name not in found]
+        changed += [
+            index
+            for index in wanted
+            if index.name in found and not _is_as_wanted(index, found[index.name])
+        ]
+    return missing, changed
+
+
+def _is_as_wanted(index: Index, found: Mapping[str, Any]) -> bool:
+    keys = [(name, int(direction)) for name, direction in found["key"]]
+    return keys == list(index.keys) and all(
+        found.get(option) == index.options.get(option) for option in _OPTIONS
+    )
+
+
+async def _read_all(
+    collection: Collection, decode: Callable[[Document], object], unreadable: Findings, sample: int
+) -> int:
+    examined = 0
+    async for batch in _batches(collection, {}, None, sample):
+        for document in batch:
+            examined += 1
+            try:
+                decode(document)
+            except (KikwiflowError, KeyError, TypeError, ValueError, AttributeError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                unreadable.add(f"{collection.name} {document['_id']}: {reason}")
+    return examined
+
+
+async def _find_orphans(
+    collections: Collections, reference: _Reference, orphans: Findings, sample: int
+) -> None:
+    rows: Collection = getattr(collections, reference.collection)
+    targets: list[Collection] = [getattr(collections, name) for name in reference.targets]
+    async for batch in _batches(rows, reference.only, {reference.field: 1}, sample):
+        named = {row["_id"]: row.get(reference.field) for row in batch}
+        there = await _existing(targets, named.values())
+        suspects = [row_id for row_id, target in named.items() if target not in there]
+        # A row that is still there, and was there before its target was looked for, has lost it.
+        still = rows.find({**reference.only, "_id": {"$in": suspects}}, {"_id": 1})
+        for row in await still.max_time_ms(_MAX_TIME_MS).to_list(None) if suspects else []:
+            target = named[row["_id"]]
+            orphans.add(f"{rows.name} {row['_id']}: its {reference.words} {target} is not there")
+
+
+async def _find_stranded(collections: Collections, stranded: Findings, sample: int) -> None:
+    rows = [collections.tasks, collections.external_tasks]
+    async for batch in _batches(collections.instances, {}, {"_id": 1}, sample):
+        suspects = [document["_id"] for document in batch]
+        # A path may move from one collection to the other between two reads, hardly twice.
+        for _ in range(2):
+            suspects = await _without_rows(rows, suspects)
+        still = collections.instances.find({"_id": {"$in": suspects}}, {"_id": 1})
+        for document in await still.max_time_ms(_MAX_TIME_MS).to_list(None) if suspects else []:
+            stranded.add(f"{collections.instances.name} {document['_id']}: no row carries it on")
+
+
+async def _without_rows(rows: Sequence[Collection], instance_ids: list[str]) -> list[str]:
+    carried: set[object] = set()
+    for collection in rows:
+        found = {"processInstanceId": {"$in": instance_ids}}
+        carried.update(await settled(collection.distinct("processInstanceId", found)))
+    return [instance_id for instance_id in instance_ids if instance_id not in carried]
+
+
+async def _existing(targets: Sequence[Collection], ids: Iterable[object]) -> set[object]:
+    wanted = {"_id": {"$in": list(set(ids))}}
+    there: set[object] = set()
+    for collection in targets:
+        found = collection.find(wanted, {"_id": 1}).max_time_ms(_MAX_TIME_MS)
+        there.update(row["_id"] for row in await found.to_list(None))
+    return there
+
+
+async def _batches(
+    collection: Collection, only: Mapping[str, Any], fields: Document | None, sample: int
+) -> AsyncIterator[list[Document]]:
+    """Yield documents by id, in batches that each are one bounded query."""
+    last: str | None = None
+    left = sample
+    while left > 0:
+        found = dict(only) if last is None else {**only, "_id": {"$gt": last}}
+        cursor = collection.find(found, fields).sort("_id", 1).max_time_ms(_MAX_TIME_MS)
+        size = min(left, _BATCH)
+        batch = await cursor.limit(size).to_list(size)
+        if batch:
+            yield batch
+        if len(batch) < size:
+            return
+        left -= size
+        last = batch[-1]["_id"]

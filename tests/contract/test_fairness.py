@@ -1,0 +1,79 @@
+"""Who is served first: priorities inside a tenant, turns between tenants, and a bounded wait for the rest."""
+
+from datetime import timedelta
+
+from kikwiflow_worker.model.capability import NO_CAPABILITIES
+from kikwiflow_worker.model.unit_of_work import InsertTask, UnitOfWork
+from kikwiflow_worker.store.mongo.store import MongoStore
+from tests.support.stores import LONG_AGO, a_task
+
+LOCK = timedelta(seconds=30)
+
+
+async def fill(store: MongoStore, **groups: tuple[int, dict[str, object]]) -> None:
+    """Insert the given number of due tasks for each group; a group's name starts the ids of its tasks."""
+    changes = [
+        InsertTask(
+            a_task(
+                id=f"{name}-{number:04}",
+                claimable_at=LONG_AGO + timedelta(seconds=number),
+                **fields,
+            )
+        )
+        for name, (count, fields) in groups.items()
+        for number in range(count)
+    ]
+    await store.runtime.commit(UnitOfWork((), tuple(changes)))
+
+
+async def claimed(store: MongoStore, times: int) -> list[str]:
+    found = []
+    for _ in range(times):
+        task = await store.queue.claim_due(worker_id="w", lock=LOCK, capabilities=NO_CAPABILITIES)
+        found.append(task.task.id.split("-")[0] if task else "nothing")
+    return found
+
+
+async def test_the_highest_priority_goes_first_and_the_lowest_goes_too(store: MongoStore) -> None:
+    await fill(
+        store, low=(10, {"priority": 1}), high=(30, {"priority": 9}), normal=(10, {"priority": 5})
+    )
+
+    found = await claimed(store, 24)
+
+    assert found.count("high") >= 15, "three of four claims go by priority"
+    assert found.count("low") >= 1, "every fourth takes the oldest"
+
+
+async def test_one_tenant_does_not_keep_another_waiting(store: MongoStore) -> None:
+    await fill(store, big=(1000, {"tenant_id": "big"}), small=(1, {"tenant_id": "small"}))
+
+    found = await claimed(store, 6)
+
+    assert "small" in found
+
+
+async def test_tenants_take_turns(store: MongoStore) -> None:
+    await fill(
+        store,
+        a=(40, {"tenant_id": "a"}),
+        b=(40, {"tenant_id": "b"}),
+        none=(40, {}),
+    )
+
+    found = await claimed(store, 24)
+
+    assert min(found.count(name) for name in ("a", "b", "none")) >= 5
+
+
+async def test_everything_is_claimed_in_the_end(store: MongoStore) -> None:
+    await fill(
+        store,
+        a=(7, {"tenant_id": "a", "priority": 0}),
+        b=(5, {"tenant_id": "b"}),
+        none=(3, {"priority": 9}),
+    )
+
+    found = await claimed(store, 17)
+
+    assert sorted(found) == ["a"] * 7 + ["b"] * 5 + ["none"] * 3 + ["nothing"] * 2

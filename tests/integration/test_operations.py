@@ -1,0 +1,195 @@
+"""What people do to running instances, on a real database."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from kikwiflow_worker.client import Kikwiflow
+from kikwiflow_worker.clock import SystemClock
+from kikwiflow_worker.errors import ConflictError, DefinitionError, NotFoundError, OperationError
+from kikwiflow_worker.handler import ExecutionContext, Fatal, task_handler
+from kikwiflow_worker.model.capability import NO_CAPABILITIES, Capabilities
+from kikwiflow_worker.model.runtime import ClaimedTask, IncidentStatus, TaskStatus
+from kikwiflow_worker.operations.execution import execute_task
+from kikwiflow_worker.store.mongo.store import MongoStore
+from kikwiflow_worker.store.protocol import (
+    ExternalTaskQuery,
+    IncidentQuery,
+    InstanceQuery,
+    TaskQuery,
+)
+from kikwiflow_worker.worker.handlers import HandlerRuntime
+from kikwiflow_worker.worker.registry import registry_of
+from tests.support.definitions import Json, a_file, a_node, a_start, an_end
+
+pytestmark = pytest.mark.mongo
+
+WAITS = (a_start("SIGN"), a_node("SIGN", "EXTERNAL_TASK", "END"), an_end())
+
+
+def text(*nodes: Json, **fields: object) -> str:
+    return json.dumps(a_file(*nodes, **fields))
+
+
+@pytest.fixture
+async def kikwiflow(mongo_uri: str, database_name: str) -> AsyncIterator[Kikwiflow]:
+    async with Kikwiflow.connect(mongo_uri, database=database_name) as client:
+        yield client
+
+
+async def test_a_running_instance_is_deleted_without_a_trace(kikwiflow: Kikwiflow) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    instance = await kikwiflow.start("parcel", "P-1")
+
+    await kikwiflow.delete(instance.id)
+
+    with pytest.raises(NotFoundError):
+        await kikwiflow.get_instance(instance.id)
+    waiting = await kikwiflow.list_external_tasks(ExternalTaskQuery(instance_id=instance.id))
+    assert waiting.items == ()
+    with pytest.raises(NotFoundError):
+        await kikwiflow.delete(instance.id)
+
+
+async def test_a_suspended_definition_starts_nothing_and_its_instances_rest(
+    kikwiflow: Kikwiflow,
+) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    running = [await kikwiflow.start("parcel", f"P-{number}") for number in range(3)]
+
+    suspended = await kikwiflow.suspend_definition("parcel")
+
+    with pytest.raises(ConflictError, match="definition 'parcel' is suspended"):
+        await kikwiflow.start("parcel", "P-4")
+    statuses = {(await kikwiflow.get_instance(instance.id)).status for instance in running}
+    assert (suspended, statuses) == (3, {"SUSPENDED"})
+    assert await kikwiflow.resume_definition("parcel") == 3
+    assert (await kikwiflow.start("parcel", "P-4")).status == "ACTIVE"
+
+
+async def test_a_new_version_of_a_suspended_definition_is_suspended_too(
+    kikwiflow: Kikwiflow,
+) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    await kikwiflow.suspend_definition("parcel")
+
+    await kikwiflow.deploy(text(*WAITS, name="another"))
+
+    with pytest.raises(ConflictError):
+        await kikwiflow.start("parcel", "P-1")
+
+
+async def test_a_waiting_task_gets_another_due_time(
+    kikwiflow: Kikwiflow, mongo_uri: str, database_name: str
+) -> None:
+    timer = a_node("WAIT", "TIMER_TASK", "END", providerType="STATIC", staticValue="PT48H")
+    await kikwiflow.deploy(text(a_start("WAIT"), timer, an_end()))
+    instance = await kikwiflow.start("parcel", "P-1")
+    (task,) = (await kikwiflow.list_tasks(TaskQuery(instance_id=instance.id))).items
+    now = kikwiflow.services.runtime.now()
+
+    changed = await kikwiflow.override_task(task.id, due_at=now - timedelta(seconds=1))
+
+    assert changed.due_at == now - timedelta(seconds=1)
+    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    assert claimed is not None
+    assert claimed.task.id == task.id
+
+
+async def test_a_task_that_failed_for_good_gets_attempts_and_its_incident_is_resolved(
+    mongo_uri: str, database_name: str
+) -> None:
+    @task_handler("weigh_parcel")
+    def handler(ctx: ExecutionContext) -> None:
+        raise Fatal("no scales")
+
+    registry = registry_of([handler])
+    runtime = HandlerRuntime(registry, threads=1)
+    async with Kikwiflow.connect(mongo_uri, database=database_name) as kikwiflow:
+        await kikwiflow.deploy(text())
+        instance = await kikwiflow.start("parcel", "P-1")
+        claimed = await claim_next(mongo_uri, database_name, registry.capabilities)
+        assert claimed is not None
+        store_task, services = claimed.task.id, kikwiflow.services
+        await execute_task(services, runtime.invoker(), claimed, services.runtime.commit)
+        runtime.close()
+        failed = await kikwiflow.reads.find_task(store_task)
+
+        revived = await kikwiflow.override_task(store_task, retries=2, by="ana")
+
+        query = IncidentQuery(instance_id=instance.id, status=None)
+        (incident,) = (await kikwiflow.list_incidents(query)).items
+    assert failed is not None
+    assert failed.status is TaskStatus.ERROR
+    assert (revived.status, revived.retries_left, revived.attempts) == (TaskStatus.PENDING, 2, 0)
+    assert (incident.status, incident.resolved_by) == (IncidentStatus.RESOLVED, "ana")
+
+
+async def test_a_change_of_nothing_and_of_nobody_is_refused(kikwiflow: Kikwiflow) -> None:
+    with pytest.raises(OperationError, match="say what to change"):
+        await kikwiflow.override_task("t")
+    with pytest.raises(NotFoundError):
+        await kikwiflow.override_task("t", retries=1)
+
+
+async def test_an_instance_goes_on_with_a_newer_version(kikwiflow: Kikwiflow) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    instance = await kikwiflow.start("parcel", "P-1")
+    longer = (
+        a_start("SIGN"),
+        a_node("SIGN", "EXTERNAL_TASK", "STAMP"),
+        a_node("STAMP", "EXTERNAL_TASK", "END"),
+        an_end(),
+    )
+    await kikwiflow.deploy(text(*longer))
+
+    planned = await kikwiflow.migrate(instance.id, dry_run=True)
+    before = await kikwiflow.get_instance(instance.id)
+    moved = await kikwiflow.migrate(instance.id)
+
+    assert (planned.problems, planned.migrated, before.definition_version) == ((), False, 1)
+    assert (moved.migrated, moved.from_version, moved.to_version) == (True, 1, 2)
+    query = ExternalTaskQuery(instance_id=instance.id)
+    (task,) = (await kikwiflow.list_external_tasks(query)).items
+    await kikwiflow.complete(task.id)
+    (stamp,) = (await kikwiflow.list_external_tasks(query)).items
+    assert stamp.node_id == "STAMP"
+    with pytest.raises(DefinitionError, match="runs with version 2"):
+        await kikwiflow.migrate(instance.id)
+
+
+async def test_a_version_without_the_node_is_refused_and_says_which(kikwiflow: Kikwiflow) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    instance = await kikwiflow.start("parcel", "P-1")
+    await kikwiflow.deploy(
+        text(a_start("STAMP"), a_node("STAMP", "EXTERNAL_TASK", "END"), an_end())
+    )
+
+    verdict = await kikwiflow.migrate(instance.id)
+
+    assert verdict.problems == ("it rests at SIGN, which version 2 does not have",)
+    assert not verdict.migrated
+    assert (await kikwiflow.get_instance(instance.id)).definition_version == 1
+
+
+async def test_listing_by_status_finds_the_suspended(kikwiflow: Kikwiflow) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    instance = await kikwiflow.start("parcel", "P-1")
+    await kikwiflow.start("parcel", "P-2")
+    await kikwiflow.suspend(instance.id)
+
+    found = await kikwiflow.list_instances(InstanceQuery(status="SUSPENDED"))
+
+    assert [item.id for item in found.items] == [instance.id]
+
+
+async def claim_next(uri: str, database: str, handlers: Capabilities) -> ClaimedTask | None:
+    store = MongoStore.open(uri, database, clock=SystemClock())
+    await store.prepare()
+    claimed = await store.queue.claim_due(
+        worker_id="w", lock=timedelta(seconds=30), capabilities=handlers
+    )
+    await store.close()
+    return claimed
