@@ -30,6 +30,7 @@ from kikwiflow_worker.operations import (
     instances,
     migration,
 )
+from kikwiflow_worker.operations import variables as variable_changes
 from kikwiflow_worker.operations.migration import MigrationVerdict
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
@@ -73,6 +74,7 @@ class Kikwiflow:
             reads=store.reads,
             new_id=lambda: str(uuid4()),
             retry_defaults=retry_defaults or RetryDefaults(),
+            event_level=store.options.outbox.level,
         )
         self._clock = clock or SystemClock()
         self._handlers = HandlerRuntime(registry_of(handlers), threads=8)
@@ -224,7 +226,7 @@ class Kikwiflow:
             pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
     async def set_variables(
-        self, instance_id: str, values: Mapping[str, object]
+        self, instance_id: str, values: Mapping[str, object], *, actor: str | None = None
     ) -> ProcessInstance:
         """Set variables of a running instance; return it afterwards.
 
@@ -232,15 +234,19 @@ class Kikwiflow:
             NotFoundError: It is not running.
             VariableError: A value cannot be stored; nothing was changed.
         """
-        return await instances.set_variables(self.services, instance_id, values)
+        return await variable_changes.set_variables(self.services, instance_id, values, actor=actor)
 
-    async def unset_variables(self, instance_id: str, *names: str) -> ProcessInstance:
+    async def unset_variables(
+        self, instance_id: str, *names: str, actor: str | None = None
+    ) -> ProcessInstance:
         """Remove variables of a running instance; return it afterwards.
 
         Raises:
             NotFoundError: It is not running.
         """
-        return await instances.unset_variables(self.services, instance_id, names)
+        return await variable_changes.unset_variables(
+            self.services, instance_id, names, actor=actor
+        )
 
     async def cancel(self, instance_id: str, *, cancelled_by: str | None = None) -> None:
         """Cancel a running instance.

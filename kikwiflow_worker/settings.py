@@ -27,6 +27,7 @@ from pydantic import (
 )
 
 from kikwiflow_worker.errors import ConfigurationError
+from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.telemetry import LogFormat, LogLevel, mask_credentials
 
 ENV_PREFIX = "KIKWIFLOW_"
@@ -189,6 +190,13 @@ class Settings(BaseModel):
     )
     history_ttl_days: int = Field(
         30, ge=1, le=36_500, description="How long finished instances are kept, in days."
+    )
+    events: Annotated[EventLevel, BeforeValidator(_lower)] = Field(
+        EventLevel.OFF,
+        description="Outbox events to store with each commit: none, those of instances, external tasks and incidents, or all.",
+    )
+    events_ttl_days: int = Field(
+        7, ge=1, le=36_500, description="How long outbox events are kept, in days."
     )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
         LogLevel.INFO, description="Least grave line to log."

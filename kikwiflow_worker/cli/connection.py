@@ -8,6 +8,7 @@ from datetime import timedelta
 from kikwiflow_worker.embedded import EmbeddedMongo
 from kikwiflow_worker.errors import ConfigurationError
 from kikwiflow_worker.settings import Settings
+from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import StoreOptions
 
 
@@ -45,4 +46,5 @@ def store_options(settings: Settings) -> StoreOptions:
     return StoreOptions(
         retention=timedelta(days=settings.history_ttl_days),
         allow_standalone=settings.allow_standalone,
+        outbox=OutboxOptions(settings.events, timedelta(days=settings.events_ttl_days)),
     )

@@ -80,6 +80,7 @@ async def _run(
             definitions=store.definitions,
             reads=store.reads,
             new_id=lambda: str(uuid4()),
+            event_level=settings.events,
             retry_defaults=RetryDefaults(
                 max_retries=settings.default_max_retries, interval=settings.default_retry_interval
             ),

@@ -21,6 +21,7 @@ from kikwiflow_worker.engine.effects import (
     UserCode,
     fatal_failure,
 )
+from kikwiflow_worker.engine.recording import record_failure
 from kikwiflow_worker.engine.visits import Visit
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.handler import CorrelationItem, StepView
@@ -110,7 +111,8 @@ def fail(draft: Draft, visit: Visit, failure: Failure) -> None:
     """
     if visit.head is not None:
         raise StepFailed(visit.node, failure)
-    draft.fail_inline(visit, failure)
+    task, verdict = draft.fail_inline(visit, failure)
+    record_failure(draft, visit.node, task, verdict, failure)
 
 
 def ask_due_date(

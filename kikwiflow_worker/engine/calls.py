@@ -86,6 +86,8 @@ def new_child(
 ) -> ProcessInstance:
     """Return the child that a starter starts; its id is derived, so a repeated starter starts the same one.
 
+    A starter whose child was cancelled counts that as an occurrence, and starts another one.
+
     Raises:
         ExecutionError: Call activities are nested deeper than ``MAX_DEPTH``.
     """
@@ -103,7 +105,7 @@ def new_child(
         variables[node.element_variable] = loop.element[0]
     suffix = f"#{loop.index}" if node.collection_variable is not None else ""
     return ProcessInstance(
-        id=derived_id(starter.id, "child"),
+        id=derived_id(starter.id, f"child#{starter.occurrence or 0}"),
         business_key=parent.business_key + suffix,
         definition_id=definition.id,
         definition_key=definition.key,

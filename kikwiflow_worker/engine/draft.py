@@ -1,5 +1,6 @@
 """What a running step has gathered so far: working variables, new rows, and the ids derived for them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,15 +11,17 @@ from kikwiflow_worker.engine.retries import (
     GiveUp,
     RetryDefaults,
     TryAgain,
+    Verdict,
     attempts_allowed,
     decide,
 )
-from kikwiflow_worker.engine.visits import Visit
+from kikwiflow_worker.engine.visits import Visit, derived_id
 from kikwiflow_worker.engine.working_variables import WorkingVariables
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.handler import CorrelationItem, StepView
 from kikwiflow_worker.model.capability import Capabilities, Capability
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.events import EventLevel, EventType, OutboxEvent, is_recorded
 from kikwiflow_worker.model.nodes import ExecutableTaskNode, FlowNode, RetryPolicy
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -35,7 +38,9 @@ from kikwiflow_worker.model.unit_of_work import (
     InsertExternalTask,
     InsertTask,
     OpenIncident,
+    RecordEvent,
 )
+from kikwiflow_worker.model.variables import Value
 
 MAX_INLINE_NODES = 1000
 """A segment that ran this many nodes rests at the next task, so that a loop neither starves others nor never commits."""
@@ -70,12 +75,14 @@ class Surroundings:
     now: datetime
     capabilities: Capabilities
     retry_defaults: RetryDefaults
+    event_level: EventLevel = EventLevel.OFF
 
 
 class Draft:
     """The mutable state of one segment; it lives only while the segment's generator runs.
 
     Args:
+        origin: What the segment begins with, and which claim of it: names the events of this segment.
         caller_drives: Whether failures go to the caller instead of becoming retries and incidents.
     """
 
@@ -85,6 +92,7 @@ class Draft:
         instance: ProcessInstance,
         surroundings: Surroundings,
         *,
+        origin: str,
         caller_drives: bool,
     ) -> None:
         self.definition = definition
@@ -101,6 +109,8 @@ class Draft:
         self._surroundings = surroundings
         self._caller_drives = caller_drives
         self._visited = 0
+        self._origin = origin
+        self._events = 0
 
     def count_node(self) -> bool:
         """Count one node; return whether the segment has run long enough to rest at the next task.
@@ -120,6 +130,21 @@ class Draft:
         """Note the time after user code ran: due dates and retries are counted from there."""
         if now is not None:
             self.now = max(self.now, now)
+
+    def record(self, event: EventType, payload: Mapping[str, Value]) -> None:
+        """Add an event, if events of its type are stored; call it where the thing happens, to keep the order."""
+        if not is_recorded(event, self._surroundings.event_level):
+            return
+        self._events += 1
+        fact = OutboxEvent(
+            id=derived_id(self._origin, f"event#{self._events}"),
+            type=event,
+            timestamp=self.now,
+            instance_id=self.instance.id,
+            definition_id=self.definition.id,
+            payload=payload,
+        )
+        self.changes.append(RecordEvent(fact))
 
     def can_run(self, capability: Capability) -> bool:
         """Return whether this process has the handler or provider."""
@@ -189,10 +214,11 @@ class Draft:
         key = {"correlation_key": item.key, "display_name": item.display_name}
         self.wait_outside(visit, type=waits, **key, **waits_for)
 
-    def fail_inline(self, visit: Visit, failure: Failure) -> None:
+    def fail_inline(self, visit: Visit, failure: Failure) -> tuple[ExecutableTask, Verdict]:
         """Keep what was done so far and add the failed node as a task of its own, with its retry or its incident.
 
-        So no handler that succeeded runs again, and attempts are counted for the node that fails (design 10).
+        So no handler that succeeded runs again, and attempts are counted for the node that fails (design 10). Returns that
+        task as it was born, and what was decided about it.
 
         Raises:
             StepFailedError: A caller drives the segment.
@@ -210,6 +236,7 @@ class Draft:
                 self._insert(replace(failed, status=error, claimable_at=None, retries_left=0))
                 incident = incident_of(born, verdict.type, failure, now=self.now)
                 self.changes.append(OpenIncident(incident))
+        return born, verdict
 
     def verdict(
         self, node: FlowNode, failure: Failure, *, attempts: int, retries_left: int

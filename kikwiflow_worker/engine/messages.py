@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from kikwiflow_worker.engine.asking import PathState
 from kikwiflow_worker.engine.attachments import has_interruptive_event, has_waiting_event
 from kikwiflow_worker.engine.draft import Draft, Surroundings
+from kikwiflow_worker.engine.recording import record_completed, record_finished
 from kikwiflow_worker.engine.running import host_end
 from kikwiflow_worker.engine.segments import Segment, SegmentResult, result_of
 from kikwiflow_worker.engine.visits import derived_id
 from kikwiflow_worker.engine.walk import target_of, walk
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.events import NodeStatus
 from kikwiflow_worker.model.nodes import MatchPolicy
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -69,10 +71,17 @@ def end_wait(receiver: Receiver, delivery: Delivery, surroundings: Surroundings)
         ExecutionError: The definition cannot be run; likewise.
     """
     draft = Draft(
-        receiver.definition, receiver.instance, surroundings, caller_drives=delivery.caller_drives
+        receiver.definition,
+        receiver.instance,
+        surroundings,
+        origin=receiver.task.id,
+        caller_drives=delivery.caller_drives,
     )
     sets = tuple(SetVariable(name, value) for name, value in delivery.variables.items())
     draft.variables.apply(sets, {})
+    draft.own_waits = _ended_by(receiver)
+    # What a thrower's message leads to is committed with the throw; it throws its own messages after that.
+    draft.has_delivered = not delivery.caller_drives
     task, group = receiver.task, receiver.group
     if group is None:
         return (yield from _go_on(draft, task, delivery.actor))
@@ -86,6 +95,13 @@ def end_wait(receiver: Receiver, delivery: Delivery, surroundings: Surroundings)
         )
         return result_of(draft, (guard,), draft.variable_changes())
     return (yield from _go_on(draft, group, delivery.actor))
+
+
+def _ended_by(receiver: Receiver) -> frozenset[str]:
+    """Return the rows with a correlation key that go with the receiver's task."""
+    if receiver.group is None:
+        return frozenset({receiver.task.id})
+    return frozenset(derived_id(receiver.group.id, key) for key in receiver.group.pending_keys)
 
 
 def _go_on(draft: Draft, task: ExternalTask, actor: str | None) -> Segment:
@@ -114,6 +130,11 @@ def _ended(
     state: PathState,
     before: tuple[Change, ...],
 ) -> SegmentResult:
+    record_completed(draft, task, actor)
+    if task.attached_to is not None:
+        host = draft.definition.node(task.attached_to.host_node_id)
+        interrupted = NodeStatus.INTERRUPTED
+        record_finished(draft, host, None, interrupted, interrupted_by=task.node_id)
     guard = CompleteExternalTask(
         task_id=task.id,
         instance_id=task.instance_id,

@@ -14,6 +14,7 @@ from kikwiflow_worker.engine.effects import (
     technical_failure,
 )
 from kikwiflow_worker.engine.incidents import give_up
+from kikwiflow_worker.engine.recording import record_cycle, record_failure, record_finished
 from kikwiflow_worker.engine.retries import GiveUp, TryAgain
 from kikwiflow_worker.engine.schedules import is_missed, next_occurrence
 from kikwiflow_worker.engine.segments import Segment, SegmentResult, result_of, start_instance
@@ -21,6 +22,7 @@ from kikwiflow_worker.engine.visits import Visit, derived_id
 from kikwiflow_worker.engine.walk import walk
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.events import NodeStatus
 from kikwiflow_worker.model.nodes import BoundaryNonInterruptiveTimer, CallActivity, FlowNode
 from kikwiflow_worker.model.runtime import (
     Attachment,
@@ -63,7 +65,8 @@ def run_task(
         ExecutionError: The task's node is not in the definition, or the definition cannot be run.
     """
     task = claimed.task
-    draft = Draft(definition, instance, surroundings, caller_drives=False)
+    origin = f"{task.id}:{task.epoch}"
+    draft = Draft(definition, instance, surroundings, origin=origin, caller_drives=False)
     node = definition.node(task.node_id)
     try:
         match task.type, node:
@@ -102,6 +105,8 @@ def _end_host(draft: Draft, claimed: ClaimedTask, node: FlowNode, attached: Atta
     """
     task = claimed.task
     state = yield from walk(draft, node.id, task.branch, after=task.id, at_boundary=True, head=task)
+    host = draft.definition.node(attached.host_node_id)
+    record_finished(draft, host, None, NodeStatus.INTERRUPTED, interrupted_by=node.id)
     draft.guards.insert(0, EndHost(attached.host_id, attached.host_kind))
     before = host_end(draft, attached, except_task_id=task.id)
     return _ended(draft, claimed, state, before)
@@ -137,7 +142,11 @@ def _fire_beside(
         created_at=task.created_at,
         ran=not missed,
     )
-    changes = (*draft.variable_changes(), *draft.changes)
+    if not missed:
+        record_cycle(draft, timer, cycle.due_at if cycle else None)
+    # The path is open before anything that a thrown message leads to could end the last of the others.
+    opens: tuple[Change, ...] = (OpenPath(draft.instance.id),) if state is PathState.RESTED else ()
+    changes = (*opens, *draft.variable_changes(), *draft.changes)
     if cycle is not None:
         following = replace(
             task,
@@ -154,8 +163,6 @@ def _fire_beside(
             occurrence=cycle.number,
         )
         changes += (InsertTask(following),)
-    if state is PathState.RESTED:
-        changes += (OpenPath(draft.instance.id),)
     return result_of(draft, (RemoveTask(claimed.claim),), changes)
 
 
@@ -214,6 +221,10 @@ def _failed(draft: Draft, claimed: ClaimedTask, node: FlowNode, failure: Failure
     """Return the retry or the incident of a claimed task that failed at its own node."""
     task = claimed.task
     verdict = draft.verdict(node, failure, attempts=task.attempts, retries_left=task.retries_left)
+    # What else the step was about to change is dropped; that it failed is kept.
+    draft.changes.clear()
+    record_failure(draft, node, task, verdict, failure)
+    events = tuple(draft.changes)
     match verdict:
         case TryAgain():
             guard = RescheduleTask(
@@ -223,7 +234,8 @@ def _failed(draft: Draft, claimed: ClaimedTask, node: FlowNode, failure: Failure
                 retries_left=verdict.retries_left,
                 error=failure.message,
             )
-            return SegmentResult(UnitOfWork((guard,), ()), draft.variables.visible(), failure)
+            return SegmentResult(UnitOfWork((guard,), events), draft.variables.visible(), failure)
         case GiveUp():
             unit = give_up(claimed, verdict.type, failure, now=draft.now, attempts=verdict.attempts)
+            unit = UnitOfWork(unit.guards, (*unit.changes, *events))
             return SegmentResult(unit, draft.variables.visible(), failure)

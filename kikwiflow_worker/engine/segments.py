@@ -11,6 +11,7 @@ from typing import TypeAlias
 from kikwiflow_worker.engine.asking import PathState
 from kikwiflow_worker.engine.draft import Draft, Surroundings
 from kikwiflow_worker.engine.effects import Effect, Failure, Reply
+from kikwiflow_worker.engine.recording import record_started
 from kikwiflow_worker.engine.walk import walk
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
@@ -58,13 +59,18 @@ def start_instance(
         StepFailedError: A node failed and a caller drives the segment; nothing is to be written.
         ExecutionError: The definition cannot be run; nothing is to be written.
     """
-    draft = Draft(definition, instance, surroundings, caller_drives=caller_drives)
+    draft = Draft(
+        definition, instance, surroundings, origin=instance.id, caller_drives=caller_drives
+    )
     state = yield from walk(draft, definition.start_node_id, None, after=instance.id)
     after = replace(instance, variables=draft.variables.stored)
+    steps = tuple(draft.changes)
+    record_started(draft, after)
+    started = tuple(draft.changes[len(steps) :])
     if state is PathState.RESTED:
-        return result_of(draft, (), (InsertInstance(after), *draft.changes))
+        return result_of(draft, (), (InsertInstance(after), *steps, *started))
     ended = replace(after, status=InstanceStatus.COMPLETED, ended_at=draft.now, open_paths=0)
-    return result_of(draft, (), (RecordEnded(ended), *draft.changes))
+    return result_of(draft, (), (*steps, RecordEnded(ended), *started))
 
 
 def result_of(

@@ -3,17 +3,15 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from croniter import croniter
-
 from kikwiflow_worker.engine.findings import at, error, is_blank, needed, unreadable, warning
-from kikwiflow_worker.engine.time_values import delay_after, parse_instant, parse_time_value
+from kikwiflow_worker.engine.schedules import check_schedule
+from kikwiflow_worker.engine.time_values import delay_after, parse_time_value
 from kikwiflow_worker.errors import ExecutionError, Problem
 from kikwiflow_worker.model.nodes import (
     BoundaryInterruptiveTimer,
     BoundaryNonInterruptiveTimer,
     RetryPolicy,
     RetryStrategy,
-    SchedulePolicy,
     ScheduleType,
     TimerProvider,
     TimerTaskNode,
@@ -115,34 +113,10 @@ def recurrence_problems(node: BoundaryNonInterruptiveTimer) -> Iterator[Problem]
             "the timer never fires",
             "write 1 or more, or remove it for no limit",
         )
-    if policy.type is ScheduleType.FIXED_DATES:
-        yield from _fixed_date_problems(node.id, policy)
-    else:
-        yield from _expression_problems(at(node.id, "schedulePolicy", "expression"), policy)
-
-
-def _fixed_date_problems(node_id: str, policy: SchedulePolicy) -> Iterator[Problem]:
-    if not policy.fixed_dates:
+    if policy.type is ScheduleType.FIXED_DATES and not policy.fixed_dates:
         yield error(
-            at(node_id, "schedulePolicy", "fixedDates"),
+            at(node.id, "schedulePolicy", "fixedDates"),
             "FIXED_DATES has no dates",
             "list instants such as 2026-12-31T23:59:59Z",
         )
-    for index, text in enumerate(policy.fixed_dates):
-        try:
-            parse_instant(text)
-        except ExecutionError as reason:
-            yield unreadable(at(node_id, "schedulePolicy", "fixedDates", index), text, reason)
-
-
-def _expression_problems(path: str, policy: SchedulePolicy) -> Iterator[Problem]:
-    text = policy.expression or ""
-    if policy.type is ScheduleType.CRON and croniter.is_valid(text):
-        return
-    try:
-        ends_at = delay_after(text, _ANY_INSTANT)
-    except ExecutionError as reason:
-        yield unreadable(path, text, reason)
-        return
-    if ends_at <= _ANY_INSTANT:
-        yield error(path, f"{text!r} is not longer than zero", "write the time between two firings")
+    yield from check_schedule(node)

@@ -5,7 +5,7 @@ leaves a task where it cannot: at a transaction boundary, a wait state, a split,
 does not have, and at a node that failed (design 3).
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +16,7 @@ from kikwiflow_worker.engine.asking import (
     ask_keys,
     attempt,
     fail,
+    keys_provider,
     unexpected,
 )
 from kikwiflow_worker.engine.attachments import (
@@ -44,9 +45,11 @@ from kikwiflow_worker.engine.effects import (
     technical_failure,
 )
 from kikwiflow_worker.engine.gateways import choose_flow
+from kikwiflow_worker.engine.recording import record_answer, record_finished
 from kikwiflow_worker.engine.visits import Visit, derived_id
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.capability import Capability, HandlerKind
+from kikwiflow_worker.model.events import NodeStatus
 from kikwiflow_worker.model.nodes import (
     BoundaryErrorHandler,
     BoundaryEvent,
@@ -69,7 +72,6 @@ from kikwiflow_worker.model.nodes import (
     TimerTaskNode,
 )
 from kikwiflow_worker.model.runtime import Branch, ExecutableTask, HostKind, TaskType
-from kikwiflow_worker.model.unit_of_work import guarded_task_id
 from kikwiflow_worker.model.variables import to_text
 
 Step = Generator[Effect, Reply, str | PathState]
@@ -108,13 +110,20 @@ class _Walk:
         self._branch = branch
         self._visit_id = after
         self._at_boundary = at_boundary
+        self._answered: Callable[[], None] | None = None
 
     def run(self, node_id: str, head: ExecutableTask | None) -> Steps:
         while True:
             self._at_boundary = self._draft.count_node() or self._at_boundary
             node = self._draft.definition.node(node_id)
             self._visit_id = head.id if head else derived_id(self._visit_id, node.id)
+            started_at = self._draft.now
             target = yield from self._step(node, head)
+            if target is not PathState.RESTED and not self._arrives(node, head):
+                record_finished(self._draft, node, started_at, self._status_of(target))
+            if self._answered is not None:
+                self._answered()
+                self._answered = None
             if isinstance(target, PathState):
                 return target
             node_id, head = target, None
@@ -126,8 +135,7 @@ class _Walk:
             case EndEvent():
                 return PathState.ENDED
             case JoinGateway():
-                arrives = self._branch is not None and head is None
-                return PathState.ENDED if arrives else self._leave(node)
+                return PathState.ENDED if self._arrives(node, head) else self._leave(node)
             case ExternalTaskNode():
                 waiting = self._visit(node, TaskType.STANDARD)
                 self._draft.wait_outside(waiting)
@@ -156,6 +164,18 @@ class _Walk:
                 | BoundaryInterruptiveCatchEvent()
             ):
                 return (yield from self._boundary_event(node, head))
+
+    def _arrives(self, node: FlowNode, head: ExecutableTask | None) -> bool:
+        """Return whether a branch ends here: at any join or end, which is then not run itself."""
+        ends = isinstance(node, EndEvent | JoinGateway)
+        return ends and self._branch is not None and head is None
+
+    def _status_of(self, target: str | PathState) -> NodeStatus:
+        """Return how the node that led to ``target`` finished: an error handler is led to by an interruption only."""
+        by_error = isinstance(target, str) and isinstance(
+            self._draft.definition.node(target), BoundaryErrorHandler
+        )
+        return NodeStatus.INTERRUPTED if by_error else NodeStatus.SUCCESS
 
     def _boundary_event(self, node: BoundaryEvent, head: ExecutableTask | None) -> Step:
         """Go on where an event has fired; or set up one whose provider was missing where its host was created."""
@@ -200,7 +220,9 @@ class _Walk:
                 answer = to_text(visible.get(node.provider_variable or ""))
             else:
                 raise unexpected(node, reply)
-            return self._leave(node, choose_flow(node, answer))
+            flow = choose_flow(node, answer)
+            self._answered = partial(record_answer, self._draft, node, answer, flow)
+            return self._leave(node, flow)
 
         capability = None
         if node.provider_type is GatewayProvider.BEAN:
@@ -225,15 +247,15 @@ class _Walk:
 
     def _thrower(self, node: EventThrower, head: ExecutableTask | None) -> Step:
         draft = self._draft
-        visit = self._visit(node, TaskType.EVENT_THROW, head=head)
-        rests = self._at_boundary or node.commit_before
+        visit = self._visit(node, TaskType.EVENT_THROW, keys_provider(node), head)
+        rests = self._at_boundary or node.commit_before or draft.has_delivered
         items = yield from ask_keys(draft, visit, node, rests=rests)
         if isinstance(items, PathState):
             return items
-        taken = frozenset(guarded_task_id(guard) for guard in draft.guards)
-        reply = yield Deliver(items[0].key, draft.instance.tenant_id, taken)
+        reply = yield Deliver(items[0].key, draft.instance.tenant_id, draft.own_waits)
         match reply:
             case Delivered(_, unit):
+                draft.has_delivered = True
                 draft.guards.extend(unit.guards)
                 draft.changes.extend(unit.changes)
                 return self._leave(node)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from kikwiflow_worker.model.events import OutboxEvent
 from kikwiflow_worker.model.runtime import (
     Branch,
     Claim,
@@ -178,6 +179,13 @@ class OpenIncident:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordEvent:
+    """A fact for programs that follow along."""
+
+    event: OutboxEvent
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveArrivals:
     """The join goes on: the records of its branches' arrivals are no longer needed."""
 
@@ -229,6 +237,7 @@ Change: TypeAlias = (
     | InsertExternalTask
     | ChangeVariables
     | OpenIncident
+    | RecordEvent
     | RemoveArrivals
     | Detach
     | AbandonChildren

@@ -17,20 +17,12 @@ from kikwiflow_worker.errors import (
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
 from kikwiflow_worker.model.unit_of_work import (
-    ChangeVariables,
     Committed,
     RecordEnded,
     ReserveStartKey,
     UnitOfWork,
 )
 from kikwiflow_worker.model.variables import (
-    SetVariable,
-    UnsetVariable,
-    VariableChange,
-    apply_change,
-    check_name,
-    check_total,
-    normalize,
     normalize_all,
 )
 from kikwiflow_worker.operations.services import Invoker, Services, drive
@@ -113,34 +105,6 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
     raise too_many_races(f"start of {request.key!r}")
 
 
-async def set_variables(
-    services: Services, instance_id: str, values: Mapping[str, object]
-) -> ProcessInstance:
-    """Set variables of a running instance, each on its own; return the instance afterwards.
-
-    Raises:
-        NotFoundError: The instance is not running.
-        VariableError: A value cannot be stored; nothing was changed.
-    """
-    changes = tuple(SetVariable(name, normalize(name, value)) for name, value in values.items())
-    return await _change_variables(services, instance_id, changes)
-
-
-async def unset_variables(
-    services: Services, instance_id: str, names: tuple[str, ...]
-) -> ProcessInstance:
-    """Remove variables of a running instance; names that do not exist are no error.
-
-    Raises:
-        NotFoundError: The instance is not running.
-    """
-    for name in names:
-        check_name(name)
-    return await _change_variables(
-        services, instance_id, tuple(UnsetVariable(name) for name in names)
-    )
-
-
 async def cancel(services: Services, instance_id: str, *, cancelled_by: str | None) -> None:
     """Cancel a running instance with all its tasks.
 
@@ -151,7 +115,7 @@ async def cancel(services: Services, instance_id: str, *, cancelled_by: str | No
     if not await services.runtime.cancel_instance(instance_id, cancelled_by=cancelled_by):
         ended = await services.runtime.find_ended_instance(instance_id)
         if ended is None:
-            raise _not_running(instance_id)
+            raise not_running(instance_id)
         raise ConflictError(f"instance {instance_id} has ended already, it is {ended.status}")
 
 
@@ -237,7 +201,7 @@ async def suspend(services: Services, instance_id: str) -> None:
         ConflictError: It is suspended already.
     """
     if not await services.runtime.suspend_instance(instance_id):
-        refuse_suspended(await _running(services, instance_id))
+        refuse_suspended(await get_running(services, instance_id))
         raise ConflictError(f"instance {instance_id} is being cancelled")
 
 
@@ -249,31 +213,20 @@ async def resume(services: Services, instance_id: str) -> None:
         ConflictError: It is not suspended.
     """
     if not await services.runtime.resume_instance(instance_id):
-        instance = await _running(services, instance_id)
+        instance = await get_running(services, instance_id)
         raise ConflictError(f"instance {instance_id} is not suspended, it is {instance.status}")
 
 
-async def _running(services: Services, instance_id: str) -> ProcessInstance:
+async def get_running(services: Services, instance_id: str) -> ProcessInstance:
+    """Return a running instance.
+
+    Raises:
+        NotFoundError: It is not running.
+    """
     instance = await services.runtime.find_instance(instance_id)
     if instance is None:
-        raise _not_running(instance_id)
+        raise not_running(instance_id)
     return instance
-
-
-async def _change_variables(
-    services: Services, instance_id: str, changes: tuple[VariableChange, ...]
-) -> ProcessInstance:
-    instance = await _running(services, instance_id)
-    variables = dict(instance.variables)
-    for change in changes:
-        apply_change(variables, change)
-    check_total(variables)
-    if changes:
-        try:
-            await services.runtime.commit(UnitOfWork((), (ChangeVariables(instance_id, changes),)))
-        except ClaimLostError:
-            raise _not_running(instance_id) from None
-    return replace(instance, variables=variables)
 
 
 async def get_definition(services: Services, key: str, version: int | None) -> ProcessDefinition:
@@ -340,7 +293,8 @@ def too_many_races(doing: str) -> ConflictError:
     return ConflictError(f"{doing}: others were faster {MAX_RACES} times; repeat it")
 
 
-def _not_running(instance_id: str) -> NotFoundError:
+def not_running(instance_id: str) -> NotFoundError:
+    """Return the error for an instance that is not running."""
     return NotFoundError(
         f"no running instance has the id {instance_id}; it has ended, or the id is wrong"
     )

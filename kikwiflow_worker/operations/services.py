@@ -23,6 +23,7 @@ from kikwiflow_worker.engine.segments import Segment, SegmentResult
 from kikwiflow_worker.errors import DefinitionNotFoundError, ExecutionError
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import InstanceStatus
 from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore
 
@@ -72,11 +73,15 @@ class Services:
     reads: ReadStore
     new_id: Callable[[], str]
     retry_defaults: RetryDefaults = field(default_factory=RetryDefaults)
+    event_level: EventLevel = EventLevel.OFF
 
     def surroundings(self, capabilities: Capabilities) -> Surroundings:
         """Return what a segment that starts now takes from this process."""
         return Surroundings(
-            now=self.runtime.now(), capabilities=capabilities, retry_defaults=self.retry_defaults
+            now=self.runtime.now(),
+            capabilities=capabilities,
+            retry_defaults=self.retry_defaults,
+            event_level=self.event_level,
         )
 
     async def get_definition(self, definition_id: str) -> ProcessDefinition:

@@ -27,6 +27,7 @@ COLLECTION_NAMES = {
     "history": "process_history",
     "completed_external_tasks": "completed_external_tasks",
     "start_keys": "start_keys",
+    "outbox_events": "outbox_events",
     "workers": "workers",
     "meta": "meta",
 }
@@ -45,6 +46,7 @@ class Collections:
     history: Collection
     completed_external_tasks: Collection
     start_keys: Collection
+    outbox_events: Collection
     workers: Collection
     meta: Collection
 
@@ -155,6 +157,9 @@ INDEXES: tuple[Index, ...] = (
     _index("history", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("completed_external_tasks", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("start_keys", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("outbox_events", "instance", "processInstanceId", "timestamp", "position"),
+    _index("outbox_events", "relay", "relayStatus", "timestamp"),
+    _index("outbox_events", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("workers", "seen", "seenAt", expireAfterSeconds=WORKER_RECORD_SECONDS),
 )
 

@@ -171,7 +171,7 @@ class Queries:
     async def find_completed_external_task(self, task_id: str) -> CompletedExternalTask | None:
         """Return the record of a completion."""
         return await self._one(
-            self._collections.completed_external_tasks, task_id, _decode_completion
+            self._collections.completed_external_tasks, task_id, decode_completion
         )
 
     async def count_by_status(self, *, definition_key: str | None = None) -> dict[str, int]:
@@ -210,7 +210,7 @@ class Queries:
         with translated("listing workers"):
             cursor = self._collections.workers.find({}, max_time_ms=_MAX_TIME_MS)
             rows = await cursor.sort([("seenAt", -1)]).limit(MAX_PAGE).to_list(MAX_PAGE)
-        return tuple(_decode_worker(row) for row in rows)
+        return tuple(decode_worker(row) for row in rows)
 
     async def record_worker(self, record: WorkerRecord) -> None:
         """Note that a worker is alive."""
@@ -303,7 +303,8 @@ def _decode_cursor(cursor: str) -> tuple[datetime, str]:
         ) from error
 
 
-def _decode_completion(row: Document) -> CompletedExternalTask:
+def decode_completion(row: Document) -> CompletedExternalTask:
+    """Return the record of a completed external task."""
     return CompletedExternalTask(
         task_id=row["_id"],
         instance_id=row["processInstanceId"],
@@ -313,7 +314,8 @@ def _decode_completion(row: Document) -> CompletedExternalTask:
     )
 
 
-def _decode_worker(row: Document) -> WorkerRecord:
+def decode_worker(row: Document) -> WorkerRecord:
+    """Return what a worker last said about itself."""
     return WorkerRecord(
         id=row["_id"],
         instance_name=row["instanceName"],

@@ -3,10 +3,18 @@
 from datetime import datetime
 
 from kikwiflow_worker.model.definition import ProcessDefinition
-from kikwiflow_worker.model.runtime import IncidentStatus, InstanceStatus, TaskStatus
+from kikwiflow_worker.model.events import EventType, external_task_payload, incident_payload
+from kikwiflow_worker.model.runtime import (
+    ExternalTask,
+    IncidentStatus,
+    InstanceStatus,
+    TaskStatus,
+)
+from kikwiflow_worker.store.mongo.codec import decode_external_task, decode_incident
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, Session, settled
 from kikwiflow_worker.store.mongo.guards import UNLOCKED
+from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 
@@ -17,9 +25,14 @@ class Repairs:
     """Repairs of one database, each in one transaction; contracts are those of ``RuntimeStore``."""
 
     def __init__(
-        self, collections: Collections, transactions: Transactions, server_time: ServerTime
+        self,
+        collections: Collections,
+        outbox: Outbox,
+        transactions: Transactions,
+        server_time: ServerTime,
     ) -> None:
         self._collections = collections
+        self._outbox = outbox
         self._transactions = transactions
         self._time = server_time
 
@@ -39,6 +52,50 @@ class Repairs:
             return True
 
         return await self._transactions.run(f"retrying incident {incident_id}", retry)
+
+    async def assign_external_task(
+        self, task_id: str, *, assignee: str | None, expected: str | None
+    ) -> bool:
+        """Change the assignee if it is ``expected`` now."""
+
+        async def assign(session: Session) -> bool:
+            current = {"$exists": False} if expected is None else expected
+            change: Document = (
+                {"$unset": {"assignee": ""}}
+                if assignee is None
+                else {"$set": {"assignee": assignee}}
+            )
+            changed = await settled(
+                self._collections.external_tasks.find_one_and_update(
+                    {"_id": task_id, "assignee": current}, change, session=session
+                )
+            )
+            if changed is None:
+                return False
+            await self._record_assignment(decode_external_task(changed), assignee, session)
+            return True
+
+        return await self._transactions.run(f"assigning external task {task_id}", assign)
+
+    async def _record_assignment(
+        self, before: ExternalTask, assignee: str | None, session: Session
+    ) -> None:
+        now = self._time.now()
+        claimed = EventType.EXTERNAL_TASK_CLAIMED
+        event = claimed if assignee is not None else EventType.EXTERNAL_TASK_UNCLAIMED
+        payload = external_task_payload(before, actor=assignee or before.assignee)
+        own = {"assignee": assignee, "claimedAt": now}
+        if assignee is None:
+            own = {"assignee": None, "previousAssignee": before.assignee, "unclaimedAt": now}
+        fact = store_event(
+            event,
+            f"{before.id}:{now.isoformat()}:{assignee}",
+            instance_id=before.instance_id,
+            definition_id=before.definition_id,
+            at=now,
+            payload={**payload, **own},
+        )
+        await self._outbox.store([fact], session=session)
 
     async def override_task(
         self, task_id: str, *, retries: int | None, due_at: datetime | None, by: str | None
@@ -138,6 +195,17 @@ class Repairs:
                 session=session,
             )
         )
+        if incident is not None and self._outbox.takes(EventType.INCIDENT_RESOLVED):
+            resolved_one = decode_incident(incident)
+            event = store_event(
+                EventType.INCIDENT_RESOLVED,
+                resolved_one.id,
+                instance_id=resolved_one.instance_id,
+                definition_id=resolved_one.definition_id,
+                at=now,
+                payload={**incident_payload(resolved_one, actor=by), "resolvedAt": now},
+            )
+            await self._outbox.store([event], session=session)
         return incident
 
 

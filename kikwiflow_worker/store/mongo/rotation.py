@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 
 from kikwiflow_worker.clock import Clock
 
@@ -45,5 +46,6 @@ class TenantRotation:
         return tenant
 
     def drop(self, tenant: str | None) -> None:
-        """Take a tenant without due work off the list."""
-        self._tenants.remove(tenant)
+        """Take a tenant without due work off the list; another claim at the same time may have done so."""
+        with suppress(ValueError):
+            self._tenants.remove(tenant)

@@ -236,14 +236,6 @@ class Runtime:
         self, task_id: str, *, assignee: str | None, expected: str | None
     ) -> bool:
         """Change the assignee if it is ``expected`` now."""
-        current = {"$exists": False} if expected is None else expected
-        change: Document = (
-            {"$unset": {"assignee": ""}} if assignee is None else {"$set": {"assignee": assignee}}
+        return await self._repairs.assign_external_task(
+            task_id, assignee=assignee, expected=expected
         )
-        with translated(f"assigning external task {task_id}"):
-            result = await settled(
-                self._collections.external_tasks.update_one(
-                    {"_id": task_id, "assignee": current}, change
-                )
-            )
-        return bool(result.matched_count == 1)

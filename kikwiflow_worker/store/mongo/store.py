@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +28,7 @@ from kikwiflow_worker.store.mongo.driver import (
 from kikwiflow_worker.store.mongo.errors import translated, translated_opening
 from kikwiflow_worker.store.mongo.guards import Guards
 from kikwiflow_worker.store.mongo.inspection import Inspection, inspect
+from kikwiflow_worker.store.mongo.outbox import Outbox, OutboxOptions
 from kikwiflow_worker.store.mongo.queries import Queries
 from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.runtime import Runtime
@@ -58,11 +59,13 @@ class StoreOptions:
 
     Attributes:
         retention: How long ended instances, completions and start keys are kept.
+        outbox: Which events are stored for programs that follow along.
         allow_standalone: Work on a server without transactions: a crash can then repeat a step, but not lose one.
     """
 
     retention: timedelta = timedelta(days=30)
     allow_standalone: bool = False
+    outbox: OutboxOptions = field(default_factory=OutboxOptions)
 
 
 class MongoStore:
@@ -80,12 +83,15 @@ class MongoStore:
     ) -> None:
         self._client = client
         self._owns_client = owns_client
-        self._options = options
+        self.options = options
         self.server_time = ServerTime(clock)
         self._collections = Collections.of(self._open_database(client, database))
-        self._transactions = Transactions(client, clock, random.Random(), observer)
+        self._transactions = Transactions(
+            client, self._collections.meta, clock, random.Random(), observer
+        )
         collections, time = self._collections, self.server_time
-        writes = Writes(collections, options.retention)
+        outbox = Outbox(collections, options.outbox)
+        writes = Writes(collections, outbox, options.retention)
         arrivals = self._new_arrivals(collections)
         guards = Guards(collections, options.retention)
         parts = (collections, guards, writes, arrivals, self._transactions, time)
@@ -97,7 +103,7 @@ class MongoStore:
             Commits(*parts),
             StandaloneCommits(*parts),
             Cancellation(collections, writes, self._transactions, time),
-            Repairs(collections, self._transactions, time),
+            Repairs(collections, outbox, self._transactions, time),
             self._transactions,
             time,
         )
@@ -218,7 +224,7 @@ class MongoStore:
             raise ConfigurationError(f"MongoDB {build['version']} is too old; use 5.0 or newer")
         if "setName" in hello or hello.get("msg") == "isdbgrid":
             return
-        if not self._options.allow_standalone:
+        if not self.options.allow_standalone:
             raise ConfigurationError(
                 "this MongoDB is a standalone server, which has no transactions; start it as a replica set "
                 "(one node is enough: mongod --replSet NAME, then rs.initiate()), or give --allow-standalone and "

@@ -8,7 +8,14 @@ from pymongo.errors import PyMongoError
 from pymongo.read_preferences import ReadPreference
 
 from kikwiflow_worker.clock import Clock
-from kikwiflow_worker.store.mongo.driver import MAJORITY, SNAPSHOT_READ, Client, Session, settled
+from kikwiflow_worker.store.mongo.driver import (
+    MAJORITY,
+    SNAPSHOT_READ,
+    Client,
+    Collection,
+    Session,
+    settled,
+)
 from kikwiflow_worker.store.mongo.errors import (
     TRANSIENT_TRANSACTION,
     UNKNOWN_COMMIT,
@@ -38,14 +45,23 @@ class TransactionObserver(Protocol):
 class Transactions:
     """Runs transactions with snapshot reads and majority writes.
 
+    Args:
+        any_collection: A collection with majority reads, to wait for the majority with.
+
     Attributes:
         enabled: False on a standalone server, which has none: the work is then run once, without a session.
     """
 
     def __init__(
-        self, client: Client, clock: Clock, jitter: random.Random, observer: TransactionObserver
+        self,
+        client: Client,
+        any_collection: Collection,
+        clock: Clock,
+        jitter: random.Random,
+        observer: TransactionObserver,
     ) -> None:
         self._client = client
+        self._any_collection = any_collection
         self._clock = clock
         self._jitter = jitter
         self._observer = observer
@@ -55,7 +71,8 @@ class Transactions:
         """Run ``work`` in a transaction and commit it.
 
         ``work`` is repeated when the database aborts the transaction, so it may only touch the database and must decide
-        anew each time. What it raises itself aborts the transaction and is raised on.
+        anew each time. What it raises itself aborts the transaction and is raised on, as soon as the majority knows what
+        ``work`` saw: reads that follow see it too (protocol R14).
 
         Raises:
             StoreUnavailableError: No attempt was committed within a minute. Nothing was written.
@@ -65,7 +82,7 @@ class Transactions:
                 return await work(None)
         started = self._clock.monotonic()
         pause = _FIRST_PAUSE_S
-        session = await settled(self._client.start_session(causal_consistency=False))
+        session = await settled(self._client.start_session(causal_consistency=True))
         with translated(doing):
             async with session:
                 while True:
@@ -93,8 +110,13 @@ class Transactions:
         )
         try:
             result = await work(session)
-        except BaseException:
+        except PyMongoError:
             await self._abort(session)
+            raise
+        except BaseException as refusal:
+            await self._abort(session)
+            if isinstance(refusal, Exception):
+                await self._await_majority(session)
             raise
         await self._commit(session)
         return result
@@ -106,6 +128,10 @@ class Transactions:
                 await settled(session.abort_transaction())
             except PyMongoError:
                 return
+
+    async def _await_majority(self, session: Session) -> None:
+        """Read what the majority knows after the aborted transaction's snapshot, which may have been ahead of it."""
+        await settled(self._any_collection.find_one({}, {"_id": 1}, session=session))
 
     async def _commit(self, session: Session) -> None:
         """Send the commit until the answer is definite: an open commit can neither be seen nor be undone."""

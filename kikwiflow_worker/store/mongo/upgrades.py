@@ -11,7 +11,6 @@ while they are upgraded are read again, so that nothing is overwritten.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kikwiflow_worker.errors import SchemaMismatchError
 from kikwiflow_worker.store.mongo.collections import (
     COLLECTION_NAMES,
     SCHEMA_VERSION,
@@ -105,9 +104,10 @@ async def _note(collections: Collections, version: int) -> None:
 
 
 async def _upgrade_all(collection: Collection, upgrade: DocumentUpgrade) -> int:
-    count, last = 0, None
+    count = 0
+    last: str | None = None
     while True:
-        found = {} if last is None else {"_id": {"$gt": last}}
+        found: Document = {} if last is None else {"_id": {"$gt": last}}
         batch = await collection.find(found).sort("_id", 1).limit(_BATCH).to_list(_BATCH)
         for document in batch:
             count += await _upgrade_one(collection, document, upgrade)

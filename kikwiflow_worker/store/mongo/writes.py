@@ -9,6 +9,7 @@ from uuid import NAMESPACE_OID, uuid5
 from pymongo.errors import DuplicateKeyError
 
 from kikwiflow_worker.errors import ClaimLostError, DuplicateStartError
+from kikwiflow_worker.model.events import EventType, OutboxEvent, finished_payload
 from kikwiflow_worker.model.incidents import incident_for
 from kikwiflow_worker.model.runtime import (
     Branch,
@@ -33,6 +34,7 @@ from kikwiflow_worker.model.unit_of_work import (
     OpenIncident,
     OpenPath,
     RecordEnded,
+    RecordEvent,
     RemoveArrivals,
     ReserveStartKey,
 )
@@ -58,6 +60,10 @@ from kikwiflow_worker.store.mongo.codec import (
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
 from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
+from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
+
+_AFTER_STEPS = 1_000_000
+"""Positions in a commit from which events of its ends begin."""
 
 _RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
 
@@ -65,8 +71,9 @@ _RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]
 class Writes:
     """Writes changes, inside a transaction if given its session."""
 
-    def __init__(self, collections: Collections, retention: timedelta) -> None:
+    def __init__(self, collections: Collections, outbox: Outbox, retention: timedelta) -> None:
         self._collections = collections
+        self._outbox = outbox
         self._retention = retention
 
     async def insert(self, changes: Sequence[Change], *, session: Session = None) -> None:
@@ -107,6 +114,7 @@ class Writes:
         for change in changes:
             if isinstance(change, ReserveStartKey):
                 await self._reserve(change, session)
+        await self._outbox.store(_events_of(changes), session=session)
         for collection, batch in documents:
             if batch and session is not None:
                 await settled(collection.insert_many(batch, session=session))
@@ -235,6 +243,7 @@ class Writes:
         if cancelled_by is not None:
             record["cancelledBy"] = cancelled_by
         await settled(self._collections.history.insert_one(record, session=session))
+        await self._outbox.store([_finished(instance)], first=_AFTER_STEPS, session=session)
         return instance
 
     async def _tell_parent(
@@ -252,7 +261,10 @@ class Writes:
                 "claimableAt": ended_at + ARRIVAL_GRACE,
             }
             update: Document = {"$set": arrived, "$inc": {"epoch": 1}}
-            await settled(tasks.update_one(found, update, session=session))
+            told = await settled(tasks.update_one(found, update, session=session))
+            if told.matched_count == 0:
+                orphaned = [_orphaned(child, parent, ended_at)]
+                await self._outbox.store(orphaned, first=_AFTER_STEPS + 1, session=session)
             return
         message = f"its child instance {child.id} was cancelled; retry starts another one"
         failed = {"status": TaskStatus.ERROR.value, "error": message}
@@ -296,6 +308,50 @@ def children_canceller(children: Branch, definition_id: str, now: datetime) -> E
         created_at=now,
         claimable_at=now,
         branch=children,
+    )
+
+
+def _events_of(changes: Sequence[Change]) -> list[OutboxEvent]:
+    """Return the events among the changes, and those that follow from them, in their order."""
+    events: list[OutboxEvent] = []
+    for change in changes:
+        match change:
+            case RecordEvent(event):
+                events.append(event)
+            case RecordEnded(instance):
+                events.append(_finished(instance))
+            case _:
+                pass
+    return events
+
+
+def _finished(instance: ProcessInstance) -> OutboxEvent:
+    return store_event(
+        EventType.PROCESS_INSTANCE_FINISHED,
+        instance.id,
+        instance_id=instance.id,
+        definition_id=instance.definition_id,
+        at=instance.ended_at or instance.started_at,
+        payload=finished_payload(instance),
+    )
+
+
+def _orphaned(child: ProcessInstance, parent: Parent, at: datetime) -> OutboxEvent:
+    return store_event(
+        EventType.ORPHANED_CHILD_COMPLETION,
+        child.id,
+        instance_id=child.id,
+        definition_id=child.definition_id,
+        at=at,
+        payload={
+            "processInstanceId": child.id,
+            "processDefinitionId": child.definition_id,
+            "tenantId": child.tenant_id,
+            "parentInstanceId": parent.instance_id,
+            "joinTaskId": parent.coordinator_task_id,
+            "branchId": parent.branch_id,
+            "occurredAt": at,
+        },
     )
 
 
