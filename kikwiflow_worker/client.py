@@ -11,7 +11,7 @@ caller's process, as far as the definition's transaction boundaries allow.
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +31,7 @@ from kikwiflow_worker.operations import (
     migration,
 )
 from kikwiflow_worker.operations import variables as variable_changes
+from kikwiflow_worker.operations.correlation import Correlation, CorrelationRequest
 from kikwiflow_worker.operations.migration import MigrationVerdict
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
@@ -393,23 +394,30 @@ class Kikwiflow:
         *,
         tenant_id: str | None = None,
         actor: str | None = None,
-    ) -> ProcessInstance:
-        """Give a message to who has waited longest for its key; return that instance as it came to rest.
+        message_id: str | None = None,
+        keep_for: timedelta | None = None,
+    ) -> Correlation:
+        """Give a message to the instance that has waited longest for its key, and let it go on.
+
+        Args:
+            message_id: The sender's own; a second message with it, in the same tenant, changes nothing.
+            keep_for: How long to keep the message if nobody waits for its key yet; None refuses it then.
 
         Raises:
-            NotFoundError: Nobody waits for the key in this tenant.
+            NotFoundError: Nobody waits for the key in this tenant, and the message is not to be kept.
             ConflictError: The instance is suspended.
             VariableError: A variable cannot be stored; nothing was changed.
             StepFailedError: A handler that ran inline failed; the key still waits.
         """
-        return await correlation.correlate(
-            self.services,
-            self._handlers.invoker(),
-            key,
+        request = CorrelationRequest(
+            key=key,
             variables=variables or {},
             tenant_id=tenant_id,
             actor=actor,
+            message_id=message_id,
+            keep_for=keep_for,
         )
+        return await correlation.correlate(self.services, self._handlers.invoker(), request)
 
     async def list_incidents(
         self, query: IncidentQuery | None = None, *, limit: int = 50, cursor: str | None = None

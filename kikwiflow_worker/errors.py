@@ -17,6 +17,7 @@
        ├─ StoreUnavailableError    retryable                                               exit 69
        ├─ ClaimLostError           an ordinary outcome: somebody else holds the task now
        ├─ DuplicateStartError      the start key belongs to an earlier start
+       ├─ DuplicateMessageError    the message id belongs to an earlier message
        └─ SchemaMismatchError                                                              exit 78
 
 ``HandlerSignal`` (in ``kikwiflow_worker.handler``) is the other tree: what *handlers* raise to ask for something.
@@ -161,6 +162,10 @@ class ClaimLostError(StoreError):
 
 class DuplicateStartError(StoreError):
     """A start key is in use already. Nothing was written."""
+
+
+class DuplicateMessageError(StoreError):
+    """A message id is in use already. Nothing was written."""
 
 
 class SchemaMismatchError(StoreError):

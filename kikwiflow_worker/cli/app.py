@@ -7,13 +7,15 @@ from typing import TextIO
 import click
 
 from kikwiflow_worker import __version__
-from kikwiflow_worker.cli.definitions import definitions, deploy, validate
+from kikwiflow_worker.cli.definitions import definitions
+from kikwiflow_worker.cli.deploying import deploy, validate
 from kikwiflow_worker.cli.doctor import doctor
 from kikwiflow_worker.cli.errors import INTERRUPTED, report_error
 from kikwiflow_worker.cli.external import external
 from kikwiflow_worker.cli.handlers import handlers
 from kikwiflow_worker.cli.incidents import incidents
 from kikwiflow_worker.cli.instances import instances
+from kikwiflow_worker.cli.messages import messages
 from kikwiflow_worker.cli.options import (
     WORKER,
     SectionGroup,
@@ -23,6 +25,7 @@ from kikwiflow_worker.cli.options import (
 )
 from kikwiflow_worker.cli.output import clean
 from kikwiflow_worker.cli.start import start
+from kikwiflow_worker.cli.store import store
 from kikwiflow_worker.cli.tasks import tasks
 from kikwiflow_worker.cli.worker_process import run_worker_process
 from kikwiflow_worker.cli.workers import workers
@@ -122,9 +125,11 @@ _COMMANDS: Sequence[click.Command] = (
     instances,
     tasks,
     external,
+    messages,
     incidents,
     handlers,
     workers,
+    store,
     doctor,
 )
 for _command in _COMMANDS:

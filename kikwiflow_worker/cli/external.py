@@ -10,6 +10,7 @@ from kikwiflow_worker.cli.options import SectionGroup, connection_options, json_
 from kikwiflow_worker.cli.output import print_json, print_json_items, print_table, when
 from kikwiflow_worker.cli.session import with_client
 from kikwiflow_worker.cli.variables import read_variables, variable_options
+from kikwiflow_worker.cli.words import external_type, key_of, label_of
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.model.runtime import ExternalTask
 from kikwiflow_worker.store.protocol import ExternalTaskQuery, Page
@@ -26,6 +27,7 @@ def external() -> None:
 Examples:
   kikwiflow-worker external list --unassigned
   kikwiflow-worker external list --assignee ana --json
+  kikwiflow-worker external list --key payment:ORDER-1
 """,
 )
 @click.option("--instance", metavar="ID", help="Only tasks of this instance.")
@@ -33,6 +35,7 @@ Examples:
 @click.option("--assignee", metavar="NAME", help="Only tasks that NAME has claimed.")
 @click.option("--unassigned", is_flag=True, help="Only tasks that nobody has claimed.")
 @click.option("--tenant", metavar="NAME", help="Only tasks of this tenant.")
+@click.option("--key", metavar="KEY", help="Only waits for this correlation key.")
 @page_options
 @json_option
 @connection_options
@@ -45,11 +48,12 @@ def list_external_tasks(
     assignee: str | None,
     unassigned: bool,
     tenant: str | None,
+    key: str | None,
     limit: int,
     cursor: str | None,
     as_json: bool,
 ) -> None:
-    """List open external tasks, oldest first."""
+    """List open external tasks, oldest first: waits for people, and for messages with a correlation key."""
     if unassigned and assignee is not None:
         raise click.UsageError("--assignee and --unassigned exclude each other; keep one")
     query = ExternalTaskQuery(
@@ -58,6 +62,7 @@ def list_external_tasks(
         assignee=assignee,
         unassigned=unassigned,
         tenant_id=tenant,
+        correlation_key=key,
     )
 
     async def action(client: Kikwiflow) -> tuple[Page[ExternalTask], datetime]:
@@ -69,9 +74,17 @@ def list_external_tasks(
         print_json_items(page.items, page.next_cursor)
         return
     print_table(
-        ("ID", "NODE", "NAME", "ASSIGNEE", "CREATED"),
+        ("ID", "TYPE", "NODE", "KEY", "NAME", "ASSIGNEE", "CREATED"),
         [
-            (task.id, task.node_id, task.name, task.assignee, when(task.created_at, now))
+            (
+                task.id,
+                external_type(task),
+                task.node_id,
+                key_of(task),
+                label_of(task),
+                task.assignee,
+                when(task.created_at, now),
+            )
             for task in page.items
         ],
         empty="no open external tasks match",

@@ -124,26 +124,59 @@ def show_incident(context: click.Context, *, incident_id: str, as_json: bool) ->
         click.echo(f"\nwhen the cause is mended: kikwiflow-worker incidents retry {incident.id}")
 
 
+async def _open_ids(client: Kikwiflow, instance: str | None) -> tuple[str, ...]:
+    """Return the ids of all open incidents, read to the end before the first is changed."""
+    query = IncidentQuery(instance_id=instance, status=IncidentStatus.OPEN)
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_incidents(query, limit=500, cursor=cursor)
+        found += [incident.id for incident in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            return tuple(found)
+
+
 @incidents.command(
     name="retry",
     epilog="""\b
 Examples:
   kikwiflow-worker incidents retry ID --by ana
-  kikwiflow-worker incidents list --json | jq -r '.items[].id' | xargs kikwiflow-worker incidents retry
+  kikwiflow-worker incidents retry --all
+  kikwiflow-worker incidents retry --all --instance ID --yes
 """,
 )
-@click.argument("incident_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("incident_ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "all_open", is_flag=True, help="Retry all open incidents instead of some.")
+@click.option("--instance", metavar="ID", help="With --all: only those of this instance.")
+@click.option("--yes", is_flag=True, help="With --all: do not ask before it is done.")
 @click.option("--by", metavar="NAME", help="Who retries it, for the record.")
 @json_option
 @connection_options
 @click.pass_context
 def retry(
-    context: click.Context, *, incident_ids: Sequence[str], by: str | None, as_json: bool
+    context: click.Context,
+    *,
+    incident_ids: Sequence[str],
+    all_open: bool,
+    instance: str | None,
+    yes: bool,
+    by: str | None,
+    as_json: bool,
 ) -> None:
     """Give the failed tasks their attempts back, due now, and resolve the incidents.
 
-    Each is retried on its own; exits with 1 if one could not be. A new failure opens a new incident.
+    Each is retried on its own; exits with 1 if one could not be. A new failure opens a new incident. --all says how many
+    there are and asks first.
     """
+    if all_open == bool(incident_ids):
+        raise click.UsageError("give the ids of incidents, or --all")
+    if not all_open and (instance is not None or yes):
+        raise click.UsageError("--instance and --yes belong to --all")
+    if all_open:
+        incident_ids = with_client(context, lambda client: _open_ids(client, instance))
+        if incident_ids and not yes:
+            click.confirm(f"retry {len(incident_ids)} open incidents?", abort=True, err=True)
 
     async def action(client: Kikwiflow) -> tuple[list[Incident], list[KikwiflowError]]:
         done: list[Incident] = []

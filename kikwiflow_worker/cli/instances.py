@@ -1,4 +1,4 @@
-"""Listing, showing, changing and cancelling process instances."""
+"""Listing, showing, changing, suspending, moving and ending process instances."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -35,7 +35,7 @@ from kikwiflow_worker.store.protocol import (
 
 @click.group(cls=SectionGroup)
 def instances() -> None:
-    """List, show, change and cancel process instances."""
+    """List, show, change, suspend, resume, migrate, cancel and delete process instances."""
 
 
 @instances.command(
@@ -157,6 +157,57 @@ def set_variables(
     print_overview(with_client(context, action), as_json=as_json)
 
 
+@instances.command(name="unset")
+@click.argument("instance_id", metavar="ID")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@json_option
+@connection_options
+@click.pass_context
+def unset_variables(
+    context: click.Context, *, instance_id: str, names: Sequence[str], as_json: bool
+) -> None:
+    """Remove variables of a running instance, and show it; removing what is not there is no error."""
+
+    async def action(client: Kikwiflow) -> Overview:
+        await client.unset_variables(instance_id, *names)
+        return await look_at(client, instance_id)
+
+    print_overview(with_client(context, action), as_json=as_json)
+
+
+@instances.command(name="suspend")
+@click.argument("instance_id", metavar="ID")
+@json_option
+@connection_options
+@click.pass_context
+def suspend_instance(context: click.Context, *, instance_id: str, as_json: bool) -> None:
+    """Let a running instance rest: steps under way are finished, none begins until it is resumed.
+
+    Its external tasks cannot be completed and its keys not be correlated meanwhile; variables can be set.
+    """
+
+    async def action(client: Kikwiflow) -> ProcessInstance:
+        await client.suspend(instance_id)
+        return await client.get_instance(instance_id)
+
+    _report(with_client(context, action), "suspended", as_json=as_json)
+
+
+@instances.command(name="resume")
+@click.argument("instance_id", metavar="ID")
+@json_option
+@connection_options
+@click.pass_context
+def resume_instance(context: click.Context, *, instance_id: str, as_json: bool) -> None:
+    """Let a suspended instance go on; what became due meanwhile is due now."""
+
+    async def action(client: Kikwiflow) -> ProcessInstance:
+        await client.resume(instance_id)
+        return await client.get_instance(instance_id)
+
+    _report(with_client(context, action), "resumed", as_json=as_json)
+
+
 @instances.command(name="cancel")
 @click.argument("instance_id", metavar="ID")
 @click.option("--by", metavar="NAME", help="Who cancels it, for the record.")
@@ -172,8 +223,76 @@ def cancel_instance(
         await client.cancel(instance_id, cancelled_by=by)
         return await client.get_instance(instance_id)
 
-    instance = with_client(context, action)
+    _report(with_client(context, action), "cancelled", as_json=as_json)
+
+
+@instances.command(
+    name="migrate",
+    epilog="""\b
+Examples:
+  kikwiflow-worker instances migrate ID --dry-run
+  kikwiflow-worker instances migrate ID --version 3
+""",
+)
+@click.argument("instance_id", metavar="ID")
+@click.option(
+    "--version", metavar="N", type=int, help="The version to move to; the latest by default."
+)
+@click.option("--dry-run", is_flag=True, help="Only say whether it can be moved.")
+@json_option
+@connection_options
+@click.pass_context
+def migrate_instance(
+    context: click.Context, *, instance_id: str, version: int | None, dry_run: bool, as_json: bool
+) -> None:
+    """Move a running instance to another version of its definition.
+
+    It can be moved if the nodes where it rests are there, with the same type and the same boundary events. Exits with 1,
+    and changes nothing, if it cannot. A step that runs meanwhile is repeated.
+    """
+    verdict = with_client(
+        context, lambda client: client.migrate(instance_id, version=version, dry_run=dry_run)
+    )
+    if as_json:
+        print_json(verdict)
+    elif not verdict.problems:
+        done = "moved" if verdict.migrated else "can be moved"
+        versions = f"from version {verdict.from_version} to {verdict.to_version}"
+        click.echo(f"instance {instance_id} {done} {versions}")
+    else:
+        for problem in verdict.problems:
+            click.echo(
+                f"error: it cannot go on with version {verdict.to_version}: {problem}", err=True
+            )
+    if verdict.problems:
+        context.exit(1)
+
+
+@instances.command(name="delete")
+@click.argument("instance_id", metavar="ID")
+@click.option("--yes", is_flag=True, help="Do not ask before it is done.")
+@click.option("--by", metavar="NAME", help="Who deletes it, for the record of its cancellation.")
+@json_option
+@connection_options
+@click.pass_context
+def delete_instance(
+    context: click.Context, *, instance_id: str, yes: bool, by: str | None, as_json: bool
+) -> None:
+    """Remove an instance, running or ended, with its record; nothing can be looked up afterwards.
+
+    A running one is cancelled first.
+    """
+    if not yes:
+        click.confirm(f"remove instance {instance_id} and its record?", abort=True, err=True)
+    with_client(context, lambda client: client.delete(instance_id, deleted_by=by))
+    if as_json:
+        print_json({"id": instance_id, "deleted": True})
+    else:
+        click.echo(f"deleted instance {instance_id}")
+
+
+def _report(instance: ProcessInstance, done: str, *, as_json: bool) -> None:
     if as_json:
         print_json(instance)
     else:
-        click.echo(f"cancelled instance {instance.id}")
+        click.echo(f"{done} instance {instance.id}")

@@ -14,6 +14,7 @@ from kikwiflow_worker.cli.output import (
     record_of,
     when,
 )
+from kikwiflow_worker.cli.words import external_type, key_of, label_of, place_of
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -24,20 +25,26 @@ from kikwiflow_worker.model.runtime import (
 from kikwiflow_worker.store.protocol import (
     ExternalTaskQuery,
     IncidentQuery,
+    InstanceQuery,
     TaskQuery,
 )
 
 _SHOWN = 100
-"""How many tasks and incidents of one instance are shown."""
+"""How many tasks, children and incidents of one instance are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """An instance and what it rests at, as of one moment."""
+    """An instance and what it rests at, as of one moment.
+
+    Attributes:
+        children: Running instances that its call activities started.
+    """
 
     instance: ProcessInstance
     tasks: tuple[ExecutableTask, ...]
     external_tasks: tuple[ExternalTask, ...]
+    children: tuple[ProcessInstance, ...]
     incidents: tuple[Incident, ...]
     now: datetime
 
@@ -53,9 +60,10 @@ async def look_at(client: Kikwiflow, instance_id: str) -> Overview:
     waits = await client.list_external_tasks(
         ExternalTaskQuery(instance_id=instance_id), limit=_SHOWN
     )
+    children = await client.list_instances(InstanceQuery(parent_id=instance_id), limit=_SHOWN)
     found = await client.list_incidents(IncidentQuery(instance_id=instance_id), limit=_SHOWN)
     now = client.services.runtime.now()
-    return Overview(instance, tasks.items, waits.items, found.items, now)
+    return Overview(instance, tasks.items, waits.items, children.items, found.items, now)
 
 
 def print_overview(overview: Overview, *, as_json: bool) -> None:
@@ -67,6 +75,9 @@ def print_overview(overview: Overview, *, as_json: bool) -> None:
                 **record_of(instance),
                 "tasks": overview.tasks,
                 "external_tasks": overview.external_tasks,
+                "children": [
+                    record_of(child, without=["variables"]) for child in overview.children
+                ],
                 "incidents": overview.incidents,
             }
         )
@@ -80,6 +91,7 @@ def print_overview(overview: Overview, *, as_json: bool) -> None:
             "started": exactly(instance.started_at, now),
             "started by": instance.started_by,
             "ended": exactly(instance.ended_at, now),
+            "parent": instance.parent.instance_id if instance.parent else None,
             "tenant": instance.tenant_id,
             "business value": instance.business_value,
             "priority": instance.priority,
@@ -102,7 +114,7 @@ def _print_whereabouts(overview: Overview) -> None:
                     task.id,
                     task.status.value,
                     when(task.due_at, now),
-                    task.node_id,
+                    place_of(task),
                     task.handler_name,
                 )
                 for task in overview.tasks
@@ -111,10 +123,33 @@ def _print_whereabouts(overview: Overview) -> None:
     if overview.external_tasks:
         print_heading("external tasks")
         print_table(
-            ("ID", "NODE", "ASSIGNEE", "CREATED"),
+            ("ID", "TYPE", "NODE", "KEY", "NAME", "ASSIGNEE", "CREATED"),
             [
-                (task.id, task.node_id, task.assignee, when(task.created_at, now))
+                (
+                    task.id,
+                    external_type(task),
+                    task.node_id,
+                    key_of(task),
+                    label_of(task),
+                    task.assignee,
+                    when(task.created_at, now),
+                )
                 for task in overview.external_tasks
+            ],
+        )
+    if overview.children:
+        print_heading("running children")
+        print_table(
+            ("ID", "STATUS", "DEFINITION", "BUSINESS KEY", "STARTED"),
+            [
+                (
+                    child.id,
+                    child.status.value,
+                    f"{child.definition_key} v{child.definition_version}",
+                    child.business_key,
+                    when(child.started_at, now),
+                )
+                for child in overview.children
             ],
         )
     if overview.incidents:

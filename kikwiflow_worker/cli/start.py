@@ -118,5 +118,5 @@ async def _with_suggestion(
     client: Kikwiflow, key: str, error: DefinitionNotFoundError
 ) -> DefinitionNotFoundError:
     if await client.reads.list_definitions(key=key):
-        return DefinitionNotFoundError(f"{error}: kikwiflow-worker definitions {key}")
+        return DefinitionNotFoundError(f"{error}: kikwiflow-worker definitions list {key}")
     return DefinitionNotFoundError(f"{error}{await suggest_key(client, key)}")

@@ -1,4 +1,4 @@
-"""Listing and showing executable tasks."""
+"""Listing, showing and changing executable tasks."""
 
 from datetime import datetime
 
@@ -15,15 +15,17 @@ from kikwiflow_worker.cli.output import (
     when,
 )
 from kikwiflow_worker.cli.session import with_client
+from kikwiflow_worker.cli.words import place_of
 from kikwiflow_worker.client import Kikwiflow
+from kikwiflow_worker.engine.time_values import parse_time_value
 from kikwiflow_worker.errors import NotFoundError
-from kikwiflow_worker.model.runtime import ExecutableTask, TaskStatus
+from kikwiflow_worker.model.runtime import ExecutableTask, HostKind, TaskStatus
 from kikwiflow_worker.store.protocol import Page, TaskQuery
 
 
 @click.group(cls=SectionGroup)
 def tasks() -> None:
-    """List and show executable tasks, the due and running work of the workers."""
+    """List, show and change executable tasks, the due and running work of the workers."""
 
 
 @tasks.command(
@@ -86,7 +88,7 @@ def list_tasks(
                 task.status.value,
                 task.attempts,
                 _next_attempt(task, now),
-                task.node_id,
+                place_of(task),
                 task.handler_name,
             )
             for task in page.items
@@ -134,10 +136,68 @@ def show_task(context: click.Context, *, task_id: str, as_json: bool) -> None:
             "held by": task.worker_id,
             "lock ends": exactly(task.lock_expires_at, now),
             "waits for": ", ".join(task.pending_branch_ids) or None,
+            "attached to": _host(task),
+            "cycle": task.occurrence,
+            "element": task.loop.index if task.loop else None,
+            "elements to come": (len(task.loop.pending) or None) if task.loop else None,
             "tenant": task.tenant_id,
             "error": task.error,
         }
     )
+
+
+@tasks.command(
+    name="override",
+    epilog="""\b
+Examples:
+  kikwiflow-worker tasks override ID --retries 5
+  kikwiflow-worker tasks override ID --due PT10M
+  kikwiflow-worker tasks override ID --due 2026-12-31T23:59:59Z --by ana
+""",
+)
+@click.argument("task_id", metavar="ID")
+@click.option(
+    "--retries", metavar="N", type=click.IntRange(1), help="How many attempts it has left."
+)
+@click.option(
+    "--due",
+    metavar="WHEN",
+    help="When it is due: an instant with its offset, or a duration from now.",
+)
+@click.option(
+    "--by", metavar="NAME", help="Who resolves the incident of a failed task, for the record."
+)
+@json_option
+@connection_options
+@click.pass_context
+def override(
+    context: click.Context,
+    *,
+    task_id: str,
+    retries: int | None,
+    due: str | None,
+    by: str | None,
+    as_json: bool,
+) -> None:
+    """Give a task other attempts or another due time; a timer can so be let go, or put off.
+
+    A task that failed for good waits for a worker again, and its incident is resolved. One that runs now is refused.
+    """
+    if retries is None and due is None:
+        raise click.UsageError("nothing to change; give --retries or --due")
+
+    async def action(client: Kikwiflow) -> tuple[ExecutableTask, datetime]:
+        now = client.services.runtime.now()
+        due_at = None if due is None else parse_time_value(due, now=now)
+        task = await client.override_task(task_id, retries=retries, due_at=due_at, by=by)
+        return task, now
+
+    task, now = with_client(context, action)
+    if as_json:
+        print_json(task)
+        return
+    attempt = _exact_next_attempt(task, now)
+    click.echo(f"task {task.id} has {task.retries_left} attempts left; next attempt: {attempt}")
 
 
 def _next_attempt(task: ExecutableTask, now: datetime) -> str | None:
@@ -150,6 +210,14 @@ def _exact_next_attempt(task: ExecutableTask, now: datetime) -> str | None:
     if task.status is not TaskStatus.PENDING:
         return None
     return exactly(task.due_at, now) or "due since it was created"
+
+
+def _host(task: ExecutableTask) -> str | None:
+    host = task.attached_to
+    if host is None:
+        return None
+    kind = "external task" if host.host_kind is HostKind.EXTERNAL_TASK else "task"
+    return f"{host.host_node_id}, {kind} {host.host_id}"
 
 
 def _why_not_done(task: ExecutableTask, now: datetime) -> str | None:

@@ -31,7 +31,7 @@ class TaskType(StrEnum):
     NON_INTERRUPTIVE_TIMER fires beside it, EVENT_THROW delivers a message, JOIN_GATEWAY goes on after its branches,
     CALL_ACTIVITY_STARTER starts one child and CALL_ACTIVITY_COORDINATOR goes on after all of them, ARRIVAL records the
     end of a branch that had no executable task of its own, CANCEL_INSTANCE carries out a cancellation and
-    CANCEL_CHILDREN that of children whose call activity is gone.
+    CANCEL_CHILDREN that of children whose call activity is gone, KEPT_MESSAGE looks for somebody who waits for a message.
     """
 
     STANDARD = "STANDARD"
@@ -48,6 +48,7 @@ class TaskType(StrEnum):
     ARRIVAL = "ARRIVAL"
     CANCEL_INSTANCE = "CANCEL_INSTANCE"
     CANCEL_CHILDREN = "CANCEL_CHILDREN"
+    KEPT_MESSAGE = "KEPT_MESSAGE"
 
 
 class TaskStatus(StrEnum):

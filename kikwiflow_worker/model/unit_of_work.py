@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from kikwiflow_worker.model.events import OutboxEvent
+from kikwiflow_worker.model.messages import Message
 from kikwiflow_worker.model.runtime import (
     Branch,
     Claim,
@@ -112,17 +113,31 @@ class AwaitNextChild:
     loop: Loop
 
 
+@dataclass(frozen=True, slots=True)
+class SettleMessage:
+    """A kept message is delivered with this unit; another delivery of it finds it settled."""
+
+    message_id: str
+    tenant_id: str | None
+
+
 ClaimGuard: TypeAlias = (
     RemoveTask | ArriveTask | RescheduleTask | FailTask | StartChild | AwaitNextChild
 )
 """Decides about the claimed task of a unit."""
 
-Guard: TypeAlias = ClaimGuard | CompleteExternalTask | MatchKey | EndHost
+Guard: TypeAlias = ClaimGuard | CompleteExternalTask | MatchKey | EndHost | SettleMessage
 
 
 def guarded_task_id(guard: Guard) -> str:
     """Return the id of the task that a guard decides about."""
-    return guard.claim.task_id if isinstance(guard, ClaimGuard) else guard.task_id
+    match guard:
+        case SettleMessage():
+            return guard.message_id
+        case CompleteExternalTask() | MatchKey() | EndHost():
+            return guard.task_id
+        case _:
+            return guard.claim.task_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +191,13 @@ class OpenIncident:
     """A failure that waits for a person."""
 
     incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMessage:
+    """A message that is kept, or whose delivery by this unit is remembered."""
+
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +259,7 @@ Change: TypeAlias = (
     | InsertExternalTask
     | ChangeVariables
     | OpenIncident
+    | RecordMessage
     | RecordEvent
     | RemoveArrivals
     | Detach

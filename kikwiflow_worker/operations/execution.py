@@ -4,10 +4,12 @@ import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 
 from kikwiflow_worker.engine.effects import Failure, FailureKind, fatal_failure
 from kikwiflow_worker.engine.incidents import give_up
+from kikwiflow_worker.engine.messages import Delivery, end_wait
 from kikwiflow_worker.engine.running import run_task
 from kikwiflow_worker.engine.segments import SegmentResult
 from kikwiflow_worker.errors import (
@@ -18,6 +20,7 @@ from kikwiflow_worker.errors import (
     StoreUnavailableError,
     VariableTooLargeError,
 )
+from kikwiflow_worker.model.messages import MessageStatus
 from kikwiflow_worker.model.runtime import (
     Branch,
     ClaimedTask,
@@ -34,6 +37,7 @@ from kikwiflow_worker.model.unit_of_work import (
     MatchKey,
     RemoveTask,
     RescheduleTask,
+    SettleMessage,
     UnitOfWork,
 )
 from kikwiflow_worker.operations.instances import MAX_RACES
@@ -45,6 +49,10 @@ from kikwiflow_worker.operations.services import (
 )
 
 _CHILDREN_AT_ONCE = 100
+
+_FIRST_LOOK_S = 1.0
+_LONGEST_LOOK_S = 60.0
+"""Between two looks whether somebody waits for a kept message; a wait that begins asks for a look at once."""
 
 MAX_CRASHES = 3
 """Locks that may lapse with their worker before the task is left to a person (design I6)."""
@@ -94,6 +102,8 @@ async def execute_task(
         StoreUnavailableError: The database is away; the lock lapses and another worker takes the task.
     """
     instance = claimed.instance
+    if claimed.task.type is TaskType.KEPT_MESSAGE:
+        return await _deliver_kept(services, invoker, claimed, commit)
     if claimed.task.type is TaskType.CANCEL_CHILDREN and claimed.task.branch is not None:
         return await _cancel_children(services, claimed, claimed.task.branch, commit)
     if instance is None:
@@ -120,6 +130,39 @@ async def execute_task(
         if reloaded is None:
             return Outcome(OutcomeKind.CLAIM_LOST)
         instance = reloaded
+    return outcome
+
+
+async def _deliver_kept(
+    services: Services, invoker: Invoker, claimed: ClaimedTask, commit: Commit
+) -> Outcome:
+    """Deliver a kept message if somebody waits for it by now; look again later, less and less often, if not."""
+    task, now = claimed.task, services.runtime.now()
+    message = await services.runtime.find_message(task.node_id, tenant_id=task.tenant_id)
+    remove = RemoveTask(claimed.claim)
+    unit = UnitOfWork((remove,), ())
+    if message and message.status is MessageStatus.KEPT and now < message.kept_until:
+        receiver = await services.find_receiver(message.key, tenant_id=message.tenant_id)
+        if receiver is None or receiver.instance.status is not InstanceStatus.ACTIVE:
+            wait = min(_FIRST_LOOK_S * 2 ** min(task.attempts, 10), _LONGEST_LOOK_S)
+            again = RescheduleTask(
+                claim=claimed.claim,
+                due_at=now + timedelta(seconds=wait),
+                attempts=task.attempts + 1,
+                retries_left=task.retries_left,
+                error="nobody waits for its key yet",
+            )
+            return await _commit(
+                services, claimed, SegmentResult(UnitOfWork((again,), ()), {}), commit
+            )
+        delivery = Delivery(variables=message.variables, caller_drives=False)
+        surroundings = services.surroundings(invoker.capabilities)
+        received = await drive(services, end_wait(receiver, delivery, surroundings), invoker)
+        settle = SettleMessage(message.id, message.tenant_id)
+        unit = UnitOfWork((remove, settle, *received.unit.guards), received.unit.changes)
+    outcome = await _commit(services, claimed, SegmentResult(unit, {}), commit)
+    if outcome.kind is OutcomeKind.OVERTAKEN:
+        return await _deliver_kept(services, invoker, claimed, commit)
     return outcome
 
 

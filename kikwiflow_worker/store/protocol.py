@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition
+from kikwiflow_worker.model.messages import Message
 from kikwiflow_worker.model.runtime import (
     Branch,
     Claim,
@@ -114,6 +115,10 @@ class RuntimeStore(Protocol):
         """
         ...
 
+    async def find_message(self, message_id: str, *, tenant_id: str | None) -> Message | None:
+        """Return a message that is kept or remembered, as the majority knows it."""
+        ...
+
     async def find_children(self, children: Branch, *, limit: int) -> tuple[str, ...]:
         """Return ids of running child instances.
 
@@ -131,6 +136,7 @@ class RuntimeStore(Protocol):
         Raises:
             ClaimLostError: A guard matched nothing. Nothing was written.
             DuplicateStartError: The start key is in use. Nothing was written.
+            DuplicateMessageError: The message id is in use. Nothing was written.
             VariableTooLargeError: A document would pass the database's limit. Nothing was written.
         """
         ...
@@ -258,13 +264,14 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefinitionSummary:
-    """A row of the list of definitions."""
+    """A row of the list of definitions; no instance starts while it is suspended."""
 
     id: str
     key: str
     version: int
     name: str | None
     deployed_at: datetime
+    is_suspended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from bson.decimal128 import Decimal128, create_decimal128_context
 
+from kikwiflow_worker.model.messages import Message, MessageStatus
 from kikwiflow_worker.model.nodes import MatchPolicy
 from kikwiflow_worker.model.runtime import (
     Attachment,
@@ -303,6 +304,42 @@ def decode_incident(document: Document) -> Incident:
 def _branch(document: Document) -> Branch | None:
     branch_id = document.get("branchId")
     return Branch(branch_id, document.get("joinTaskId")) if branch_id else None
+
+
+def tenant_scoped(name: str, tenant_id: str | None) -> str:
+    """Return the id of something that callers name; names of different tenants never meet."""
+    return f"{tenant_id or ''}\n{name}"
+
+
+def encode_message(message: Message) -> Document:
+    """Return the document of a message."""
+    return _present(
+        {
+            "_id": tenant_scoped(message.id, message.tenant_id),
+            "messageId": message.id,
+            "correlationKey": message.key,
+            "tenantId": message.tenant_id,
+            "variables": encode_variables(message.variables),
+            "status": message.status.value,
+            "createdAt": message.created_at,
+            "keptUntil": message.kept_until,
+            "expiresAt": message.expires_at,
+        }
+    )
+
+
+def decode_message(document: Document) -> Message:
+    """Return the message of a document."""
+    return Message(
+        id=document["messageId"],
+        key=document["correlationKey"],
+        tenant_id=document.get("tenantId"),
+        variables=decode_variables(document["variables"]),
+        status=MessageStatus(document["status"]),
+        created_at=document["createdAt"],
+        kept_until=document["keptUntil"],
+        expires_at=document["expiresAt"],
+    )
 
 
 def encode_loop(loop: Loop) -> Document:

@@ -28,6 +28,7 @@ COLLECTION_NAMES = {
     "completed_external_tasks": "completed_external_tasks",
     "start_keys": "start_keys",
     "outbox_events": "outbox_events",
+    "messages": "messages",
     "workers": "workers",
     "meta": "meta",
 }
@@ -47,6 +48,7 @@ class Collections:
     completed_external_tasks: Collection
     start_keys: Collection
     outbox_events: Collection
+    messages: Collection
     workers: Collection
     meta: Collection
 
@@ -106,6 +108,12 @@ INDEXES: tuple[Index, ...] = (
         "tasks", "due", "claimableAt", partialFilterExpression={"claimableAt": {"$type": "date"}}
     ),
     _index("tasks", "instance", "processInstanceId"),
+    _index(
+        "tasks",
+        "kept_message",
+        "taskDefinitionId",
+        partialFilterExpression={"type": "KEPT_MESSAGE"},
+    ),
     _index("tasks", "join", "joinTaskId", partialFilterExpression={"joinTaskId": _EXISTS}),
     _index("tasks", "worker", "workerId", partialFilterExpression={"workerId": _EXISTS}),
     _index("tasks", "status_created", "status", "createdAt", "_id"),
@@ -160,6 +168,8 @@ INDEXES: tuple[Index, ...] = (
     _index("outbox_events", "instance", "processInstanceId", "timestamp", "position"),
     _index("outbox_events", "relay", "relayStatus", "timestamp"),
     _index("outbox_events", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("messages", "key", "correlationKey", "tenantId", "status"),
+    _index("messages", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("workers", "seen", "seenAt", expireAfterSeconds=WORKER_RECORD_SECONDS),
 )
 

@@ -4,21 +4,31 @@ from contextlib import suppress
 from datetime import datetime
 
 from kikwiflow_worker.errors import ConfigurationError, StoreError
-from kikwiflow_worker.model.runtime import ExecutableTask, ProcessInstance, TaskStatus
+from kikwiflow_worker.model.messages import MessageStatus
+from kikwiflow_worker.model.runtime import (
+    ExecutableTask,
+    ProcessInstance,
+    TaskStatus,
+    TaskType,
+)
 from kikwiflow_worker.model.unit_of_work import (
     ArriveTask,
     Committed,
+    InsertExternalTask,
     InsertTask,
     UnitOfWork,
     guarded_task_id,
 )
 from kikwiflow_worker.store.mongo.arrivals import Arrival, Arrivals
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Session
+from kikwiflow_worker.store.mongo.driver import Session, settled
 from kikwiflow_worker.store.mongo.guards import Guards
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.mongo.writes import Writes
+
+MAX_WOKEN = 1_000
+"""Kept messages that one commit lets be tried at once."""
 
 
 class Commits:
@@ -62,7 +72,30 @@ class Commits:
             # The unit is committed, whatever happens now; whoever finds an arrival delivers it.
             with suppress(StoreError, ConfigurationError):
                 released = await self._arrivals.deliver(arrivals)
+        # The same for messages that were kept until somebody waits: their own tasks look again in time.
+        with suppress(StoreError, ConfigurationError):
+            claimable += await self._wake_messages(unit)
         return Committed(ended=ended, claimable=claimable + released, released=released)
+
+    async def _wake_messages(self, unit: UnitOfWork) -> int:
+        """Let kept messages be tried at once for which this unit began to wait; return how many."""
+        waits = [change.task for change in unit.changes if isinstance(change, InsertExternalTask)]
+        keys = [task.correlation_key for task in waits if task.correlation_key is not None]
+        if not keys:
+            return 0
+        kept = {"correlationKey": {"$in": keys}, "status": MessageStatus.KEPT.value}
+        found = self._collections.messages.find(kept, {"messageId": 1}).limit(MAX_WOKEN)
+        ids = [row["messageId"] for row in await found.to_list(MAX_WOKEN)]
+        if not ids:
+            return 0
+        waiting = {
+            "type": TaskType.KEPT_MESSAGE.value,
+            "taskDefinitionId": {"$in": ids},
+            "status": TaskStatus.PENDING.value,
+        }
+        due = {"$set": {"claimableAt": self._time.now()}, "$inc": {"epoch": 1}}
+        woken = await settled(self._collections.tasks.update_many(waiting, due))
+        return int(woken.matched_count)
 
 
 def _arrivals_of(unit: UnitOfWork) -> list[Arrival]:

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from kikwiflow_worker.errors import ClaimLostError
+from kikwiflow_worker.model.messages import MessageStatus
 from kikwiflow_worker.model.runtime import Claim, ExternalTaskStatus, HostKind, TaskStatus
 from kikwiflow_worker.model.unit_of_work import (
     ArriveTask,
@@ -16,9 +17,10 @@ from kikwiflow_worker.model.unit_of_work import (
     MatchKey,
     RemoveTask,
     RescheduleTask,
+    SettleMessage,
     StartChild,
 )
-from kikwiflow_worker.store.mongo.codec import encode_loop
+from kikwiflow_worker.store.mongo.codec import encode_loop, tenant_scoped
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
 
@@ -59,6 +61,8 @@ class Guards:
                 matched = await self._match_key(guard, session)
             case EndHost():
                 matched = await self._end_host(guard, session)
+            case SettleMessage():
+                matched = await self._settle(guard, session)
             case _:
                 matched = await self._decide(guard, now, session)
         if matched != 1:
@@ -76,6 +80,9 @@ class Guards:
             case EndHost(task_id):
                 collection = self._hosts(guard.kind)
                 return await settled(collection.find_one({"_id": task_id})) is not None
+            case SettleMessage():
+                found = _kept(guard)
+                return await settled(self._collections.messages.find_one(found)) is not None
             case _:
                 return (
                     await settled(self._collections.tasks.find_one(held(guard.claim))) is not None
@@ -87,6 +94,12 @@ class Guards:
             return int((await settled(tasks.delete_one(found, session=session))).deleted_count)
         update = {**decision(guard, now), "$inc": {"epoch": 1}}
         return int((await settled(tasks.update_one(found, update, session=session))).matched_count)
+
+    async def _settle(self, guard: SettleMessage, session: Session) -> int:
+        delivered = {"$set": {"status": MessageStatus.DELIVERED.value}}
+        messages = self._collections.messages
+        settled_one = await settled(messages.update_one(_kept(guard), delivered, session=session))
+        return int(settled_one.matched_count)
 
     async def _end_host(self, guard: EndHost, session: Session) -> int:
         """A host that has ended its branch is there as the record of that: it counts as gone (protocol R10)."""
@@ -188,6 +201,13 @@ def decision(guard: ClaimGuard, now: datetime) -> Document:
             }
         case _:
             assert_never(guard)
+
+
+def _kept(guard: SettleMessage) -> Document:
+    return {
+        "_id": tenant_scoped(guard.message_id, guard.tenant_id),
+        "status": MessageStatus.KEPT.value,
+    }
 
 
 def _completable(guard: CompleteExternalTask) -> Document:

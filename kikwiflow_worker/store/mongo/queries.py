@@ -93,6 +93,7 @@ class Queries:
                 version=row["version"],
                 name=row.get("name"),
                 deployed_at=row["deployedAt"],
+                is_suspended=row.get("suspended", False),
             )
             for row in rows
         ]

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from kikwiflow_worker.errors import ClaimLostError
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.messages import Message
 from kikwiflow_worker.model.runtime import (
     Branch,
     Claim,
@@ -15,7 +16,12 @@ from kikwiflow_worker.model.runtime import (
 )
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
 from kikwiflow_worker.store.mongo.cancellation import Cancellation
-from kikwiflow_worker.store.mongo.codec import decode_external_task, decode_instance
+from kikwiflow_worker.store.mongo.codec import (
+    decode_external_task,
+    decode_instance,
+    decode_message,
+    tenant_scoped,
+)
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.commits import Commits
 from kikwiflow_worker.store.mongo.driver import Document, Session, settled
@@ -24,7 +30,6 @@ from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
 from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.mongo.writes import start_key_id
 
 
 class _NotSuspendedError(Exception):
@@ -71,7 +76,7 @@ class Runtime:
     async def find_started(self, key: str, *, tenant_id: str | None) -> str | None:
         """Return the id of the instance that a start key was used for."""
         with translated("looking up a start key"):
-            found = {"_id": start_key_id(key, tenant_id)}
+            found = {"_id": tenant_scoped(key, tenant_id)}
             record = await settled(self._collections.start_keys.find_one(found))
         return record["processInstanceId"] if record else None
 
@@ -96,6 +101,13 @@ class Runtime:
         with translated("looking for who waits for a key"):
             document = await settled(self._collections.external_tasks.find_one(found, sort=oldest))
         return decode_external_task(document) if document else None
+
+    async def find_message(self, message_id: str, *, tenant_id: str | None) -> Message | None:
+        """Return a message that is kept or remembered."""
+        with translated("looking up a message"):
+            found = {"_id": tenant_scoped(message_id, tenant_id)}
+            document = await settled(self._collections.messages.find_one(found))
+        return decode_message(document) if document else None
 
     async def find_children(self, children: Branch, *, limit: int) -> tuple[str, ...]:
         """Return ids of running child instances."""

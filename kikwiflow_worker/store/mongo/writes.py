@@ -8,9 +8,10 @@ from uuid import NAMESPACE_OID, uuid5
 
 from pymongo.errors import DuplicateKeyError
 
-from kikwiflow_worker.errors import ClaimLostError, DuplicateStartError
+from kikwiflow_worker.errors import ClaimLostError, DuplicateMessageError, DuplicateStartError
 from kikwiflow_worker.model.events import EventType, OutboxEvent, finished_payload
 from kikwiflow_worker.model.incidents import incident_for
+from kikwiflow_worker.model.messages import Message
 from kikwiflow_worker.model.runtime import (
     Branch,
     ExecutableTask,
@@ -35,6 +36,7 @@ from kikwiflow_worker.model.unit_of_work import (
     OpenPath,
     RecordEnded,
     RecordEvent,
+    RecordMessage,
     RemoveArrivals,
     ReserveStartKey,
 )
@@ -52,10 +54,12 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_external_task,
     encode_incident,
     encode_instance,
+    encode_message,
     encode_task,
     encode_value,
     encode_variable,
     escape_key,
+    tenant_scoped,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
@@ -114,6 +118,8 @@ class Writes:
         for change in changes:
             if isinstance(change, ReserveStartKey):
                 await self._reserve(change, session)
+            if isinstance(change, RecordMessage):
+                await self._record_message(change.message, session)
         await self._outbox.store(_events_of(changes), session=session)
         for collection, batch in documents:
             if batch and session is not None:
@@ -124,7 +130,7 @@ class Writes:
 
     async def _reserve(self, change: ReserveStartKey, session: Session) -> None:
         record = {
-            "_id": start_key_id(change.key, change.tenant_id),
+            "_id": tenant_scoped(change.key, change.tenant_id),
             "processInstanceId": change.instance_id,
             "expiresAt": change.reserved_at + self._retention,
         }
@@ -132,6 +138,13 @@ class Writes:
             await settled(self._collections.start_keys.insert_one(record, session=session))
         except DuplicateKeyError:
             raise DuplicateStartError(f"start key {change.key!r} is in use") from None
+
+    async def _record_message(self, message: Message, session: Session) -> None:
+        try:
+            document = encode_message(message)
+            await settled(self._collections.messages.insert_one(document, session=session))
+        except DuplicateKeyError:
+            raise DuplicateMessageError(f"message {message.id!r} is known") from None
 
     async def apply(
         self, changes: Sequence[Change], *, session: Session = None
@@ -360,11 +373,6 @@ async def insert_if_absent(collection: Collection, document: Document) -> None:
     fields = {field: value for field, value in document.items() if field != "_id"}
     found = {"_id": document["_id"]}
     await settled(collection.update_one(found, {"$setOnInsert": fields}, upsert=True))
-
-
-def start_key_id(key: str, tenant_id: str | None) -> str:
-    """Return the id under which a start key is kept; keys of different tenants never meet."""
-    return f"{tenant_id or ''}\n{key}"
 
 
 def variable_update(changes: Sequence[VariableChange]) -> Document:

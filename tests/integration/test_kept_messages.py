@@ -1,0 +1,145 @@
+"""Messages that come before somebody waits for them, and messages that come twice."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from kikwiflow_worker.client import Kikwiflow
+from kikwiflow_worker.clock import SystemClock
+from kikwiflow_worker.errors import NotFoundError, OperationError
+from kikwiflow_worker.model.capability import NO_CAPABILITIES
+from kikwiflow_worker.operations.correlation import CorrelationOutcome
+from kikwiflow_worker.operations.execution import execute_task
+from kikwiflow_worker.store.mongo.store import MongoStore
+from kikwiflow_worker.store.protocol import TaskQuery
+from kikwiflow_worker.worker.handlers import HandlerRuntime
+from kikwiflow_worker.worker.registry import HandlerRegistry
+from tests.support.definitions import a_file, a_node, a_start, an_end
+
+pytestmark = pytest.mark.mongo
+
+CATCHER = a_node(
+    "PAID",
+    "EVENT_CATCHER",
+    "END",
+    catchType="STANDALONE",
+    providerType="VARIABLE",
+    providerVariable="order",
+)
+HOUR = timedelta(hours=1)
+
+
+class Side:
+    """A client, and a worker loop that runs what is due."""
+
+    def __init__(self, client: Kikwiflow, store: MongoStore) -> None:
+        self.client = client
+        self._store = store
+        self._handlers = HandlerRuntime(HandlerRegistry(), threads=1)
+
+    async def work(self) -> int:
+        """Run everything that is due; return how many tasks ran."""
+        runs = 0
+        while True:
+            claimed = await self._store.queue.claim_due(
+                worker_id="w", lock=timedelta(seconds=30), capabilities=NO_CAPABILITIES
+            )
+            if claimed is None:
+                self._handlers.close()
+                return runs
+            services = self.client.services
+            invoker = self._handlers.invoker()
+            await execute_task(services, invoker, claimed, services.runtime.commit)
+            runs += 1
+
+
+@pytest.fixture
+async def side(mongo_uri: str, database_name: str) -> AsyncIterator[Side]:
+    store = MongoStore.open(mongo_uri, database_name, clock=SystemClock())
+    await store.prepare()
+    client = Kikwiflow(store)
+    await client.deploy(json.dumps(a_file(a_start("PAID"), CATCHER, an_end())))
+    yield Side(client, store)
+    client.close()
+    await store.close()
+
+
+async def test_a_message_is_kept_until_somebody_waits_for_it(side: Side) -> None:
+    kept = await side.client.correlate("O-1", {"amount": 7}, keep_for=HOUR)
+    await side.work()
+    instance = await side.client.start("parcel", "P-1", variables={"order": "O-1"})
+
+    await side.work()
+
+    ended = await side.client.get_instance(instance.id)
+    assert kept.outcome is CorrelationOutcome.KEPT
+    assert (ended.status, ended.variables) == ("COMPLETED", {"order": "O-1", "amount": 7})
+    assert (await side.client.list_tasks(TaskQuery())).items == ()
+
+
+async def test_a_kept_message_is_delivered_once(side: Side) -> None:
+    await side.client.correlate("O-1", keep_for=HOUR, message_id="m-1")
+    first = await side.client.start("parcel", "P-1", variables={"order": "O-1"})
+    second = await side.client.start("parcel", "P-2", variables={"order": "O-1"})
+
+    await side.work()
+
+    statuses = [(await side.client.get_instance(one.id)).status for one in (first, second)]
+    assert sorted(statuses) == ["ACTIVE", "COMPLETED"]
+
+
+async def test_a_message_with_a_known_id_changes_nothing(side: Side) -> None:
+    instance = await side.client.start("parcel", "P-1", variables={"order": "O-1"})
+    other = await side.client.start("parcel", "P-2", variables={"order": "O-1"})
+
+    first = await side.client.correlate("O-1", message_id="m-1")
+    again = await side.client.correlate("O-1", message_id="m-1")
+
+    assert (first.outcome, again.outcome) == (
+        CorrelationOutcome.DELIVERED,
+        CorrelationOutcome.KNOWN,
+    )
+    assert (await side.client.get_instance(instance.id)).status == "COMPLETED"
+    assert (await side.client.get_instance(other.id)).status == "ACTIVE"
+
+
+async def test_the_same_message_at_once_is_delivered_once(side: Side) -> None:
+    for number in range(8):
+        await side.client.start("parcel", f"P-{number}", variables={"order": "O-1"})
+
+    sends = [side.client.correlate("O-1", message_id="m-1") for _ in range(8)]
+    found = [correlation.outcome for correlation in await asyncio.gather(*sends)]
+
+    assert found.count(CorrelationOutcome.DELIVERED) == 1
+    assert found.count(CorrelationOutcome.KNOWN) == 7
+
+
+async def test_a_message_for_nobody_is_refused_unless_it_is_kept(side: Side) -> None:
+    with pytest.raises(NotFoundError):
+        await side.client.correlate("O-1")
+    with pytest.raises(OperationError, match="365 days"):
+        await side.client.correlate("O-1", keep_for=timedelta(days=1000))
+
+
+async def test_tenants_do_not_get_each_others_messages(side: Side) -> None:
+    await side.client.correlate("O-1", tenant_id="a", keep_for=HOUR)
+    instance = await side.client.start("parcel", "P", variables={"order": "O-1"}, tenant_id="b")
+
+    await side.work()
+
+    assert (await side.client.get_instance(instance.id)).status == "ACTIVE"
+
+
+async def test_a_message_and_its_catcher_at_once_always_meet(side: Side) -> None:
+    for number in range(20):
+        key = f"O-{number}"
+        _, instance = await asyncio.gather(
+            side.client.correlate(key, keep_for=HOUR),
+            side.client.start("parcel", key, variables={"order": key}),
+        )
+        await side.work()
+
+        assert (await side.client.get_instance(instance.id)).status == "COMPLETED"

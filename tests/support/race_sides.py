@@ -1,0 +1,163 @@
+"""The contenders of a race: each its own process with a connection of its own, and a place where their writes meet."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kikwiflow_worker.handler import ExecutionContext, Fatal, task_handler
+from kikwiflow_worker.model.runtime import ClaimedTask
+from kikwiflow_worker.model.unit_of_work import ChangeVariables, UnitOfWork
+from kikwiflow_worker.model.variables import SetVariable, normalize
+from kikwiflow_worker.operations import correlation, external_tasks, incidents, instances
+from kikwiflow_worker.operations.execution import Outcome, execute_task
+from kikwiflow_worker.operations.instances import StartRequest
+from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.store.mongo.store import MongoStore
+from kikwiflow_worker.worker.handlers import HandlerRuntime
+from tests.support.stores import LOCK, new_id
+
+WRITES = frozenset(
+    {
+        "assign_external_task",
+        "cancel_instance",
+        "commit",
+        "park_task",
+        "resume_instance",
+        "retry_incident",
+        "suspend_instance",
+    }
+)
+"""The methods of a runtime store that decide something."""
+
+
+@task_handler("work")
+async def work(ctx: ExecutionContext) -> None:
+    """Do nothing, or fail for good while variable ``broken`` is true."""
+    if ctx.get("broken"):
+        raise Fatal("out of order")
+
+
+class Meeting:
+    """Two wait for each other; who leaves without having come counts as come."""
+
+    def __init__(self) -> None:
+        self._awaited = {0, 1}
+        self._complete = asyncio.Event()
+
+    def arrive(self, who: int) -> None:
+        self._awaited.discard(who)
+        if not self._awaited:
+            self._complete.set()
+
+    async def meet(self, who: int) -> None:
+        self.arrive(who)
+        await self._complete.wait()
+
+
+class MeetingRuntime:
+    """A runtime store whose first write waits for the rival's first write, and then for ``trips`` round trips more."""
+
+    def __init__(self, store: MongoStore, meeting: Meeting, who: int, trips: int) -> None:
+        self._store, self._meeting, self._who, self._trips = store, meeting, who, trips
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store.runtime, name)
+        if name not in WRITES:
+            return method
+
+        async def write(*args: Any, **named: Any) -> Any:
+            await self._meeting.meet(self._who)
+            for _ in range(self._trips):
+                await self._store.ping()
+            self._trips = 0
+            return await method(*args, **named)
+
+        return write
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One contender's process: its own connection, and a worker's handlers."""
+
+    services: Services
+    handlers: HandlerRuntime
+    store: MongoStore
+
+    @classmethod
+    def over(cls, store: MongoStore, handlers: HandlerRuntime) -> "Side":
+        services = Services(
+            runtime=store.runtime,
+            definitions=store.definitions,
+            reads=store.reads,
+            new_id=new_id,
+        )
+        return cls(services, handlers, store)
+
+    def meeting(self, meeting: Meeting, who: int, *, trips: int) -> "Side":
+        """Return the same side for one race, its writes held back until the rival's."""
+        runtime: Any = MeetingRuntime(self.store, meeting, who, trips)
+        return replace(self, services=replace(self.services, runtime=runtime))
+
+    async def start(self, key: str, variables: Mapping[str, object]) -> str:
+        request = StartRequest(key=key, business_key="race", variables=variables)
+        return (await instances.start(self.services, self.handlers.invoker(), request)).id
+
+    async def claim(self, task_id: str) -> ClaimedTask:
+        claimed = await self.claim_if_free(task_id)
+        assert claimed is not None
+        return claimed
+
+    async def claim_if_free(self, task_id: str) -> ClaimedTask | None:
+        return await self.store.queue.claim(task_id, worker_id="racer", lock=LOCK)
+
+    async def run(self, claimed: ClaimedTask) -> Outcome:
+        invoker = self.handlers.invoker()
+        return await execute_task(self.services, invoker, claimed, self.services.runtime.commit)
+
+    async def complete(self, task_id: str, actor: str | None = None, **variables: object) -> object:
+        return await external_tasks.complete(
+            self.services,
+            self.handlers.invoker(),
+            task_id,
+            variables=variables,
+            completed_by=actor,
+        )
+
+    async def correlate(self, key: str, actor: str | None = None) -> object:
+        request = correlation.CorrelationRequest(key=key, variables={}, actor=actor)
+        found = await correlation.correlate(self.services, self.handlers.invoker(), request)
+        return found.instance
+
+    async def assign(self, task_id: str, assignee: str) -> object:
+        return await external_tasks.claim(self.services, task_id, assignee=assignee)
+
+    async def cancel(self, instance_id: str) -> bool:
+        await instances.cancel(self.services, instance_id, cancelled_by="race")
+        return True
+
+    async def suspend(self, instance_id: str) -> bool:
+        await instances.suspend(self.services, instance_id)
+        return True
+
+    async def resume(self, instance_id: str) -> bool:
+        await instances.resume(self.services, instance_id)
+        return True
+
+    async def retry(self, incident_id: str, actor: str | None = None) -> object:
+        return await incidents.retry(self.services, incident_id, resolved_by=actor)
+
+    async def set_variables(self, instance_id: str, **values: object) -> None:
+        changes = tuple(SetVariable(name, normalize(name, value)) for name, value in values.items())
+        await self.store.runtime.commit(UnitOfWork((), (ChangeVariables(instance_id, changes),)))
+
+    async def run_due(self) -> int:
+        """Run what is due until nothing is; return how many tasks that were."""
+        runs = 0
+        capabilities = self.handlers.registry.capabilities
+        while claimed := await self.store.queue.claim_due(
+            worker_id="drain", lock=LOCK, capabilities=capabilities
+        ):
+            await self.run(claimed)
+            runs += 1
+        return runs
