@@ -23,6 +23,8 @@ MAX_DEPTH = 20
 MAX_CHILDREN = 10_000
 """Children of one call activity."""
 
+OUTPUTS = "kikwiflow.outputs"
+
 CALL_ORIGIN = "CALL_ACTIVITY"
 
 
@@ -70,6 +72,17 @@ def add_starter(draft: Draft, coordinator: Visit, index: int, element: Value) ->
         branch=branch,
     )
     draft.rest_at_starter(starter, Loop(index, element=(element,)))
+
+
+def outputs_of(node: CallActivity) -> tuple[tuple[str, str], ...]:
+    """Return which variables of a child its parent gets, by the property ``kikwiflow.outputs``.
+
+    It lists names, ``total, decision=approval``: the child's, and the parent's where it is another one. Without it nothing
+    comes back, as in the Java engine. Of several children the last to end wins.
+    """
+    entries = [entry.strip() for entry in node.extension_properties.get(OUTPUTS, "").split(",")]
+    pairs = [entry.partition("=") for entry in entries if entry]
+    return tuple((own.strip(), theirs.strip() or own.strip()) for own, _, theirs in pairs)
 
 
 def branch_of(coordinator_task_id: str, index: int) -> Branch:
@@ -122,5 +135,6 @@ def new_child(
             branch_id=branch.id,
             starter_task_id=starter.id,
             depth=depth,
+            outputs=outputs_of(node),
         ),
     )

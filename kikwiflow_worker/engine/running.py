@@ -51,6 +51,7 @@ from kikwiflow_worker.model.unit_of_work import (
     StartChild,
     UnitOfWork,
 )
+from kikwiflow_worker.model.variables import SetVariable
 
 
 def run_task(
@@ -181,10 +182,15 @@ def _start_child(
         raise StepFailed(node, fatal_failure(error)) from error
     started = yield from start_instance(reply.definition, child, surroundings, caller_drives=False)
     guard: Guard = StartChild(claimed.claim)
+    changes = started.unit.changes
     branch = claimed.task.branch
-    if branch and any(isinstance(change, RecordEnded) for change in started.unit.changes):
+    ended = [change.instance for change in changes if isinstance(change, RecordEnded)]
+    if branch and ended and child.parent:
         guard = ArriveTask(claimed.claim, branch)
-    unit = UnitOfWork((guard, *started.unit.guards), started.unit.changes)
+        outputs = child.parent.outputs_from(ended[-1].variables)
+        draft.variables.apply(tuple(SetVariable(*output) for output in outputs.items()), {})
+        changes += draft.variable_changes()
+    unit = UnitOfWork((guard, *started.unit.guards), changes)
     return SegmentResult(unit, draft.variables.visible())
 
 

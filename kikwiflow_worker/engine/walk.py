@@ -45,6 +45,7 @@ from kikwiflow_worker.engine.effects import (
     technical_failure,
 )
 from kikwiflow_worker.engine.gateways import choose_flow
+from kikwiflow_worker.engine.keeping import KEEP_FOR, keep_message
 from kikwiflow_worker.engine.recording import record_answer, record_finished
 from kikwiflow_worker.engine.visits import Visit, derived_id
 from kikwiflow_worker.errors import ExecutionError
@@ -258,6 +259,9 @@ class _Walk:
                 draft.has_delivered = True
                 draft.guards.extend(unit.guards)
                 draft.changes.extend(unit.changes)
+                return self._leave(node)
+            case NobodyWaits() if KEEP_FOR in node.extension_properties:
+                keep_message(draft, visit, items[0].key, node.extension_properties[KEEP_FOR])
                 return self._leave(node)
             case NobodyWaits():
                 message = f"thrower {node.id}: no instance waits for its key; the throw is repeated as any failed task"

@@ -139,6 +139,7 @@ class Parent:
     Attributes:
         starter_task_id: The row that records the child's end for its coordinator (protocol R12).
         depth: How many call activities are above the child; 1 for a child of a started instance.
+        outputs: Which variables of the child the parent gets at its end, and under which name.
     """
 
     instance_id: str
@@ -146,6 +147,11 @@ class Parent:
     branch_id: str
     starter_task_id: str
     depth: int
+    outputs: tuple[tuple[str, str], ...] = ()
+
+    def outputs_from(self, variables: Variables) -> dict[str, Value]:
+        """Return what the parent gets of a child's ``variables``; those that the child lacks are left out."""
+        return {theirs: variables[own] for own, theirs in self.outputs if own in variables}
 
 
 @dataclass(frozen=True, slots=True)

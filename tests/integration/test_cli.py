@@ -143,7 +143,7 @@ def test_a_deployed_definition_is_listed(kikwi: CommandLine) -> None:
     assert first.exit_code == 0
     assert "deployed" in first.stdout
     assert (again["items"][0]["version"], again["items"][0]["created"]) == (1, False)
-    listed = kikwi.json("definitions")["items"]
+    listed = kikwi.json("definitions", "list")["items"]
     assert [item["key"] for item in listed] == [WAITING, FAILING]
     assert datetime.fromisoformat(listed[0]["deployed_at"]).tzinfo is not None
 
@@ -170,10 +170,10 @@ def test_one_invalid_file_keeps_all_from_being_deployed(kikwi: CommandLine, tmp_
     result = kikwi.run("deploy", process_file(WAITING), str(invalid))
 
     assert result.exit_code == 1
-    assert kikwi.json("definitions")["items"] == []
+    assert kikwi.json("definitions", "list")["items"] == []
 
 
-@pytest.mark.parametrize("command", [["definitions"], ["start", "--business-key", "A"]])
+@pytest.mark.parametrize("command", [["definitions", "list"], ["start", "--business-key", "A"]])
 def test_an_unknown_key_gets_a_suggestion(kikwi: CommandLine, command: list[str]) -> None:
     kikwi.json("deploy", process_file(WAITING))
 
@@ -190,7 +190,7 @@ def test_an_unknown_version_points_to_the_list(kikwi: CommandLine) -> None:
     result = kikwi.run("start", WAITING, "--business-key", "A", "--version", "7")
 
     assert result.exit_code == 1
-    assert f"kikwiflow-worker definitions {WAITING}" in result.stderr
+    assert f"kikwiflow-worker definitions list {WAITING}" in result.stderr
 
 
 def test_variables_are_json_or_text_and_the_command_line_wins_over_the_file(
@@ -428,7 +428,7 @@ def test_an_unknown_id_is_one_message(kikwi: CommandLine, command: list[str]) ->
 
 
 def test_a_live_worker_is_listed(kikwi: CommandLine, scenes: BehindTheScenes) -> None:
-    kikwi.json("definitions")
+    kikwi.json("definitions", "list")
     scenes.record_worker(HANDLER)
 
     (worker,) = kikwi.json("workers")["items"]
@@ -487,7 +487,7 @@ def standalone(tmp_path: Path) -> Iterator[CommandLine]:
 
 
 def test_a_standalone_server_is_refused_until_it_is_allowed(standalone: CommandLine) -> None:
-    refused = standalone.run("definitions")
+    refused = standalone.run("definitions", "list")
     exit_code, found = verdicts(standalone)
     allowed = standalone.run("--allow-standalone", "doctor", "--json")
 

@@ -143,3 +143,46 @@ async def test_a_message_and_its_catcher_at_once_always_meet(side: Side) -> None
         await side.work()
 
         assert (await side.client.get_instance(instance.id)).status == "COMPLETED"
+
+
+THROWER = a_node("TELL", "EVENT_THROWER", "END", providerType="STATIC", staticKey="O-9")
+
+
+async def test_a_throw_that_nobody_awaits_is_kept_if_the_thrower_says_so(side: Side) -> None:
+    keeps = {**THROWER, "extensionProperties": {"kikwiflow.keepFor": "PT1H"}}
+    await side.client.deploy(json.dumps(a_file(a_start("TELL"), keeps, an_end(), key="teller")))
+    thrown = await side.client.start("teller", "T-1")
+    waits = await side.client.start("parcel", "P-1", variables={"order": "O-9"})
+
+    await side.work()
+
+    assert thrown.status == "COMPLETED"
+    assert (await side.client.get_instance(waits.id)).status == "COMPLETED"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_parent_gets_the_outputs_of_its_child_that_it_asks_for(
+    side: Side, waits: bool
+) -> None:
+    call = a_node(
+        "CALL",
+        "CALL_ACTIVITY_COORDINATOR",
+        "END",
+        calledElement="child",
+        extensionProperties={"kikwiflow.outputs": "amount, order=ordered, missing"},
+    )
+    sign = a_node("SIGN", "EXTERNAL_TASK", "END")
+    child = (a_start("SIGN"), sign, an_end()) if waits else (a_start("END"), an_end())
+    await side.client.deploy(json.dumps(a_file(*child, key="child")))
+    await side.client.deploy(json.dumps(a_file(a_start("CALL"), call, an_end(), key="caller")))
+    parent = await side.client.start("caller", "C-1", variables={"order": "O-1", "amount": 1})
+
+    await side.work()
+    if waits:
+        (task,) = (await side.client.list_external_tasks()).items
+        await side.client.complete(task.id, {"amount": 2, "secret": True})
+        await side.work()
+
+    ended = await side.client.get_instance(parent.id)
+    assert ended.status == "COMPLETED"
+    assert ended.variables == {"order": "O-1", "ordered": "O-1", "amount": 2 if waits else 1}

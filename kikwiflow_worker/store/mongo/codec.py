@@ -389,6 +389,7 @@ def _encode_parent(parent: Parent | None) -> Document:
         "callerBranchId": parent.branch_id,
         "starterTaskId": parent.starter_task_id,
         "callDepth": parent.depth,
+        "outputs": [list(output) for output in parent.outputs],
     }
 
 
@@ -402,6 +403,7 @@ def _decode_parent(document: Document) -> Parent | None:
         branch_id=document["callerBranchId"],
         starter_task_id=document["starterTaskId"],
         depth=document["callDepth"],
+        outputs=tuple((own, theirs) for own, theirs in document.get("outputs", ())),
     )
 
 

@@ -278,6 +278,12 @@ class Writes:
             if told.matched_count == 0:
                 orphaned = [_orphaned(child, parent, ended_at)]
                 await self._outbox.store(orphaned, first=_AFTER_STEPS + 1, session=session)
+                return
+            outputs = parent.outputs_from(child.variables)
+            if outputs:
+                changes = [SetVariable(name, value) for name, value in outputs.items()]
+                update = variable_update(changes)
+                await self._change_running(parent.instance_id, update, session)
             return
         message = f"its child instance {child.id} was cancelled; retry starts another one"
         failed = {"status": TaskStatus.ERROR.value, "error": message}
