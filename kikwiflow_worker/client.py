@@ -433,14 +433,32 @@ class Kikwiflow:
         """
         return await incidents.get_incident(self.services, incident_id)
 
-    async def retry_incident(self, incident_id: str, *, resolved_by: str | None = None) -> Incident:
-        """Give the failed task its attempts back, due now, and resolve the incident.
+    async def retry_incident(
+        self,
+        incident_id: str,
+        *,
+        variables: Mapping[str, object] | None = None,
+        skip: bool = False,
+        resolved_by: str | None = None,
+    ) -> Incident:
+        """Let the failed task go on, due now and with its attempts back, and resolve the incident.
+
+        Args:
+            variables: Set before, in the same transaction.
+            skip: Do not run its handler: the path goes on as if it had run.
 
         Raises:
             NotFoundError: There is none.
-            ConflictError: It is not open.
+            ConflictError: It is not open, or there is no handler to skip.
+            VariableError: A variable cannot be stored; nothing was changed.
         """
-        return await incidents.retry(self.services, incident_id, resolved_by=resolved_by)
+        return await incidents.resolve(
+            self.services,
+            incident_id,
+            variables=variables or {},
+            skip=skip,
+            resolved_by=resolved_by,
+        )
 
     async def _where(self, instance: ProcessInstance, timeout_s: float) -> str:
         tasks = await self.list_tasks(TaskQuery(instance_id=instance.id), limit=5)

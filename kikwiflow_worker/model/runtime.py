@@ -211,6 +211,7 @@ class ExecutableTask:
         retries_left: Attempts left before an incident.
         crash_count: Locks that lapsed because their worker died.
         attached_to: The host of a boundary event.
+        is_skipped: A person decided that its handler is not needed: the path goes on as if it had run.
         occurrence: Which cycle of a recurring timer this is, from 1.
         handler_name: What a worker must have to run it, as ``Capability.stored``; None runs anywhere.
     """
@@ -239,6 +240,7 @@ class ExecutableTask:
     attached_to: Attachment | None = None
     occurrence: int | None = None
     loop: Loop | None = None
+    is_skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

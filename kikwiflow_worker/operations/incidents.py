@@ -1,28 +1,50 @@
 """Putting incidents and single tasks right."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from kikwiflow_worker.engine.retries import attempts_allowed
 from kikwiflow_worker.errors import ConflictError, NotFoundError, OperationError
 from kikwiflow_worker.model.nodes import ExecutableTaskNode
 from kikwiflow_worker.model.runtime import ExecutableTask, Incident
+from kikwiflow_worker.model.variables import normalize_all
 from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.store.protocol import Resolution
 
 
-async def retry(services: Services, incident_id: str, *, resolved_by: str | None) -> Incident:
-    """Give the failed task its attempts back, due now, and resolve the incident; a new failure opens a new one.
+async def resolve(
+    services: Services,
+    incident_id: str,
+    *,
+    variables: Mapping[str, object],
+    skip: bool,
+    resolved_by: str | None,
+) -> Incident:
+    """Let the failed task go on, due now and with its attempts back; a new failure opens a new incident.
+
+    Args:
+        variables: Set before, in the same transaction.
+        skip: Do not run its handler: the path goes on as if it had run.
 
     Raises:
         NotFoundError: No such incident.
-        ConflictError: It is not open.
+        ConflictError: It is not open, or its task runs no handler that could be skipped.
+        VariableError: A variable cannot be stored; nothing was changed.
     """
     incident = await get_incident(services, incident_id)
     definition = await services.get_definition(incident.definition_id)
     node = definition.flow_nodes.get(incident.node_id)
+    is_task = isinstance(node, ExecutableTaskNode)
+    if skip and not is_task:
+        raise ConflictError(
+            f"incident {incident_id} is at {incident.node_id}, which runs no handler that could be skipped; "
+            "change what it needs and retry"
+        )
     policy = node.retry_policy if isinstance(node, ExecutableTaskNode) else None
     retries = max(1, attempts_allowed(policy, services.retry_defaults))
+    resolution = Resolution(variables=normalize_all(variables), skip=skip)
     if not await services.runtime.retry_incident(
-        incident_id, retries=retries, resolved_by=resolved_by
+        incident_id, retries=retries, resolved_by=resolved_by, resolution=resolution
     ):
         raise ConflictError(f"incident {incident_id} is not open any more; look at it again")
     return await get_incident(services, incident_id)

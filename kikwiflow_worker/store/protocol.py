@@ -8,7 +8,7 @@ answer in time; unless a method says otherwise, it can be called again with the 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from kikwiflow_worker.model.runtime import (
     TaskStatus,
 )
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
+from kikwiflow_worker.model.variables import Variables
 
 T = TypeVar("T")
 
@@ -80,6 +81,23 @@ class LockKeeper(Protocol):
     def close(self) -> None:
         """Close the connection."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """How a person puts an incident right.
+
+    Attributes:
+        variables: Set in the same transaction, before the task goes on.
+        skip: Let the path go on as if the handler had run; for executable tasks only.
+    """
+
+    variables: Variables = field(default_factory=dict)
+    skip: bool = False
+
+
+PLAIN_RETRY = Resolution()
+"""Run it again as it is."""
 
 
 class RuntimeStore(Protocol):
@@ -176,9 +194,14 @@ class RuntimeStore(Protocol):
         ...
 
     async def retry_incident(
-        self, incident_id: str, *, retries: int, resolved_by: str | None
+        self,
+        incident_id: str,
+        *,
+        retries: int,
+        resolved_by: str | None,
+        resolution: Resolution = PLAIN_RETRY,
     ) -> bool:
-        """Give the incident's task new attempts, due now, and resolve it; False if it is not open."""
+        """Let the incident's task go on, with new attempts due now, and resolve the incident; False if it is not open."""
         ...
 
     async def override_task(

@@ -148,3 +148,41 @@ async def test_a_retry_is_counted_from_the_end_of_a_long_handler() -> None:
         (task,) = await harness.tasks()
 
     assert task.due_at == harness.clock.now() + timedelta(seconds=10)
+
+
+async def test_an_incident_is_resolved_with_another_variable() -> None:
+    @task_handler("weigh_parcel")
+    def handler(ctx: ExecutionContext) -> None:
+        if ctx["scales"] == "broken":
+            raise Fatal("no scales")
+
+    async with Harness(handlers=[handler]) as harness:
+        await harness.deploy(text())
+        started = await harness.start("parcel", "P-1", variables={"scales": "broken"})
+        await harness.run()
+        (incident,) = await harness.incidents()
+        await harness.client.retry_incident(incident.id, variables={"scales": "new"})
+        await harness.run()
+        instance = await harness.instance(started.id)
+
+    assert (instance.status, instance.variables) == ("COMPLETED", {"scales": "new"})
+
+
+async def test_a_step_that_nobody_needs_is_skipped() -> None:
+    calls: list[int] = []
+
+    @task_handler("weigh_parcel")
+    def handler(ctx: ExecutionContext) -> None:
+        calls.append(ctx.attempt)
+        raise Fatal("no scales")
+
+    async with Harness(handlers=[handler]) as harness:
+        await harness.deploy(text())
+        started = await harness.start("parcel", "P-1")
+        await harness.run()
+        (incident,) = await harness.incidents()
+        resolved = await harness.client.retry_incident(incident.id, skip=True, resolved_by="ana")
+        await harness.run()
+        instance = await harness.instance(started.id)
+
+    assert (calls, instance.status, resolved.resolved_by) == ([1], "COMPLETED", "ana")

@@ -172,6 +172,7 @@ def encode_task(task: ExecutableTask) -> Document:
             "joinTaskId": task.branch.join_task_id if task.branch else None,
             "pendingBranchIds": list(task.pending_branch_ids) or None,
             "occurrence": task.occurrence,
+            "isSkipped": task.is_skipped or None,
             **_encode_attachment(task.attached_to),
             **(encode_loop(task.loop) if task.loop else {}),
         }
@@ -205,6 +206,7 @@ def decode_task(document: Document) -> ExecutableTask:
         attached_to=_decode_attachment(document),
         occurrence=document.get("occurrence"),
         loop=_decode_loop(document),
+        is_skipped=document.get("isSkipped", False),
     )
 
 

@@ -13,6 +13,7 @@ from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_incident,
     decode_instance,
+    decode_message,
     decode_task,
 )
 from kikwiflow_worker.store.mongo.collections import (
@@ -41,6 +42,7 @@ _DECODERS: Mapping[str, Callable[[Document], object]] = {
     "external_tasks": decode_external_task,
     "incidents": decode_incident,
     "history": decode_instance,
+    "messages": decode_message,
 }
 
 
@@ -58,8 +60,9 @@ class _Reference:
 _HAS_HOST = {"attachedToRefId": _EXISTS}
 _HAS_JOIN = {"joinTaskId": _EXISTS}
 _HOSTS = ("tasks", "external_tasks")
-# Children of a call activity that is gone belong to no instance until they are cancelled.
-_OF_INSTANCE = {"type": {"$ne": TaskType.CANCEL_CHILDREN.value}}
+# These belong to no instance: they outlive one, or look for one.
+_OWNERLESS = [TaskType.CANCEL_CHILDREN.value, TaskType.KEPT_MESSAGE.value]
+_OF_INSTANCE = {"type": {"$nin": _OWNERLESS}}
 _OPEN = {"status": IncidentStatus.OPEN.value}
 
 _REFERENCES = (

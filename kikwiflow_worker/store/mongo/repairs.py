@@ -10,6 +10,7 @@ from kikwiflow_worker.model.runtime import (
     InstanceStatus,
     TaskStatus,
 )
+from kikwiflow_worker.model.variables import SetVariable
 from kikwiflow_worker.store.mongo.codec import decode_external_task, decode_incident
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, Session, settled
@@ -17,6 +18,8 @@ from kikwiflow_worker.store.mongo.guards import UNLOCKED
 from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
+from kikwiflow_worker.store.mongo.writes import variable_update
+from kikwiflow_worker.store.protocol import PLAIN_RETRY, Resolution
 
 _RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
 
@@ -37,9 +40,14 @@ class Repairs:
         self._time = server_time
 
     async def retry_incident(
-        self, incident_id: str, *, retries: int, resolved_by: str | None
+        self,
+        incident_id: str,
+        *,
+        retries: int,
+        resolved_by: str | None,
+        resolution: Resolution = PLAIN_RETRY,
     ) -> bool:
-        """Give the incident's task new attempts and resolve the incident."""
+        """Let the incident's task go on and resolve the incident."""
 
         async def retry(session: Session) -> bool:
             now = self._time.now()
@@ -48,7 +56,17 @@ class Repairs:
                 return False
             task = {"_id": incident["executionId"], "status": TaskStatus.ERROR.value}
             fresh = fresh_attempts(retries, now)
+            if resolution.skip:
+                fresh["$set"]["isSkipped"] = True
             await settled(self._collections.tasks.update_one(task, fresh, session=session))
+            if resolution.variables:
+                found = {"_id": incident["processInstanceId"], "status": _RUNNING}
+                sets = [SetVariable(name, value) for name, value in resolution.variables.items()]
+                await settled(
+                    self._collections.instances.update_one(
+                        found, variable_update(sets), session=session
+                    )
+                )
             return True
 
         return await self._transactions.run(f"retrying incident {incident_id}", retry)

@@ -30,6 +30,7 @@ from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
 from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
+from kikwiflow_worker.store.protocol import PLAIN_RETRY, Resolution
 
 
 class _NotSuspendedError(Exception):
@@ -221,11 +222,16 @@ class Runtime:
         return bool(changed.matched_count == 1)
 
     async def retry_incident(
-        self, incident_id: str, *, retries: int, resolved_by: str | None
+        self,
+        incident_id: str,
+        *,
+        retries: int,
+        resolved_by: str | None,
+        resolution: Resolution = PLAIN_RETRY,
     ) -> bool:
-        """Give the incident's task new attempts and resolve the incident."""
+        """Let the incident's task go on and resolve the incident."""
         return await self._repairs.retry_incident(
-            incident_id, retries=retries, resolved_by=resolved_by
+            incident_id, retries=retries, resolved_by=resolved_by, resolution=resolution
         )
 
     async def override_task(
