@@ -8,7 +8,7 @@ from pathlib import Path
 
 from checks import check, read_end
 from report import Figures, print_checks, print_closer_look, print_figures, print_outcomes
-from scenario import KEYS, PROCESSES, Case, plan
+from scenario import CALLED, KEYS, PROCESSES, Case, plan
 from screen import Progress, Row, Screen
 from workers import WorkerFailedError, WorkerProcess, command_line, stop, summarize
 
@@ -51,6 +51,7 @@ class Demo:
         self._orphans: frozenset[str] = frozenset()
         self._killed_at = datetime.max.replace(tzinfo=UTC)
         self._answers = 0
+        self._messages = 0
         self._repeated_starts = 0
         self._work_seconds = 0.0
 
@@ -87,6 +88,7 @@ class Demo:
             work_seconds=self._work_seconds,
             peak_per_s=self._progress.peak_per_s,
             people_answers=self._answers,
+            messages=self._messages,
             repeated_starts=self._repeated_starts,
             orphans=len(self._orphans),
             incidents=ended.incidents,
@@ -99,11 +101,13 @@ class Demo:
         return all(each.holds for each in checks)
 
     async def _deploy(self) -> None:
+        for key in CALLED:
+            await self._kikwiflow.deploy(PROCESSES / f"{key}.kikwi")
         for key in KEYS:
             deployed = (await self._kikwiflow.deploy(PROCESSES / f"{key}.kikwi")).definition
             total = sum(case.definition_key == deployed.key for case in self._cases)
             self._progress.rows[deployed.key] = Row(deployed.name or deployed.key, total)
-        self._screen.note(f"{len(self._progress.rows)} process definitions are deployed")
+        self._screen.note(f"{len(KEYS) + len(CALLED)} process definitions are deployed")
 
     def _start_workers(self) -> None:
         directory = self._options.directory
@@ -138,7 +142,7 @@ class Demo:
             self._progress.rows[case.definition_key].started += 1
 
     async def _be_people(self) -> None:
-        """Complete external tasks as people would: look at the list, claim one, think, complete it."""
+        """Complete external tasks as people would: look at the list, claim one, think, complete it; send messages."""
         while not self._is_over.is_set():
             page = await self._kikwiflow.list_external_tasks(limit=500)
             now = self._kikwiflow.services.runtime.now()
@@ -149,7 +153,11 @@ class Demo:
 
     async def _answer(self, task: ExternalTask) -> None:
         case = self._case_of.get(task.instance_id)
-        if case is None:
+        if case is None or case.answer is None:
+            return
+        if task.correlation_key is not None:
+            await self._kikwiflow.correlate(task.correlation_key, case.answer)
+            self._messages += 1
             return
         person = _PEOPLE[self._answers % len(_PEOPLE)]
         await self._kikwiflow.claim(task.id, assignee=person)

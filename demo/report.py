@@ -24,6 +24,7 @@ class Figures:
     work_seconds: float
     peak_per_s: float
     people_answers: int
+    messages: int
     repeated_starts: int
     orphans: int
     incidents: int
@@ -62,6 +63,7 @@ def print_figures(
             f"{figures.people_answers}",
             "claimed and completed through the client",
         ),
+        ("messages", f"{figures.messages}", "each correlated with the instance that waited for it"),
         (
             "attempts that failed",
             f"{logs.failed_attempts}",

@@ -7,8 +7,14 @@ from decimal import Decimal
 from pathlib import Path
 
 PROCESSES = Path(__file__).parent / "processes"
-KEYS = ("price-quote", "stock-check", "expense-approval", "invoice-delivery", "order-fulfilment")
+KEYS = (
+    *("price-quote", "stock-check", "expense-approval", "invoice-delivery"),
+    *("equipment-return", "order-fulfilment"),
+)
 """The processes, from the simplest to the most realistic."""
+
+CALLED = ("device-inspection",)
+"""Processes that only others start."""
 
 _WAREHOUSES = ("north", "south", "west")
 _CENT = Decimal("0.01")
@@ -19,7 +25,7 @@ class Case:
     """One instance.
 
     Attributes:
-        answer: What a person sets when the process asks one; None if it never does.
+        answer: What a person sets when the process asks one, or a message brings; None if neither ever comes.
         expected: Variables it must end with.
         outcome: How it ends, in words.
         pays: What the bank must have moved for it, exactly once; None for nothing.
@@ -92,6 +98,27 @@ def _invoice(index: int) -> Case:
     )
 
 
+def _return(index: int) -> Case:
+    nth = index // 20
+    is_worthless, is_sent = nth % 3 == 2, nth % 3 == 0
+    amount = Decimal(0 if is_worthless else 25 + 10 * nth)
+    outcome = "PAID" if is_sent else "REFUSED"
+    return Case(
+        definition_key="equipment-return",
+        business_key=f"RETURN-{index:04}",
+        variables={
+            "employee": f"employee {index % 23}",
+            "amount": amount,
+            "articles": [f"device {number}" for number in range(1 + nth % 4)],
+            "returnNumber": index,
+        },
+        expected={"outcome": outcome},
+        outcome="refused as worthless" if is_worthless else "paid back" if is_sent else "too late",
+        answer={"carrier": "ROAD"} if is_sent else None,
+        pays=amount if is_sent else None,
+    )
+
+
 def _order(index: int) -> Case:
     nth = index // 5
     is_risky, is_released = nth % 2 == 0, nth % 12 != 2
@@ -127,5 +154,5 @@ _MIX: tuple[Callable[[int], Case], ...] = (
     *(_order, _quote, _stock, _expense, _quote),
     *(_order, _quote, _stock, _invoice, _quote),
     *(_order, _quote, _stock, _expense, _quote),
-    *(_order, _quote, _stock, _invoice, _expense),
+    *(_order, _quote, _stock, _invoice, _return),
 )

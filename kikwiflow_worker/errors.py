@@ -169,6 +169,6 @@ class DuplicateMessageError(StoreError):
 
 
 class SchemaMismatchError(StoreError):
-    """The database was written by a newer release."""
+    """The database has another schema than this release, or an index of ours has other options."""
 
     exit_code = 78

@@ -5,6 +5,7 @@ python scripts/docs.py --check    report what is out of date or broken; exit 1 i
 """
 
 import argparse
+import importlib
 import inspect
 import re
 import sys
@@ -133,9 +134,16 @@ def _meaning(option: click.Option) -> str:
     return (option.help or "") + (" Required." if option.required else "")
 
 
+def conformance() -> str:
+    sys.path.insert(0, str(ROOT))  # the rows are tests, which are not installed
+    page: Callable[[], str] = importlib.import_module("tests.conformance.page").conformance
+    return page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "configuration.md": configuration,
+    "conformance.md": conformance,
     "errors.md": error_reference,
     "events.md": events,
     "indexes.md": stored_documents,

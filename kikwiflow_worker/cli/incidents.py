@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 
 import click
 
@@ -19,6 +20,7 @@ from kikwiflow_worker.cli.output import (
     when,
 )
 from kikwiflow_worker.cli.session import with_client
+from kikwiflow_worker.cli.variables import read_variables, variable_options
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.errors import KikwiflowError, OperationError
 from kikwiflow_worker.model.runtime import Incident, IncidentStatus
@@ -142,11 +144,16 @@ async def _open_ids(client: Kikwiflow, instance: str | None) -> tuple[str, ...]:
     epilog="""\b
 Examples:
   kikwiflow-worker incidents retry ID --by ana
+  kikwiflow-worker incidents retry ID --var amount=150
   kikwiflow-worker incidents retry --all
   kikwiflow-worker incidents retry --all --instance ID --yes
 """,
 )
 @click.argument("incident_ids", metavar="[ID]...", nargs=-1)
+@variable_options
+@click.option(
+    "--skip", is_flag=True, help="Do not run the handlers: the paths go on as if they had run."
+)
 @click.option("--all", "all_open", is_flag=True, help="Retry all open incidents instead of some.")
 @click.option("--instance", metavar="ID", help="With --all: only those of this instance.")
 @click.option("--yes", is_flag=True, help="With --all: do not ask before it is done.")
@@ -158,6 +165,9 @@ def retry(
     context: click.Context,
     *,
     incident_ids: Sequence[str],
+    pairs: Sequence[str],
+    vars_file: Path | None,
+    skip: bool,
     all_open: bool,
     instance: str | None,
     yes: bool,
@@ -166,13 +176,14 @@ def retry(
 ) -> None:
     """Give the failed tasks their attempts back, due now, and resolve the incidents.
 
-    Each is retried on its own; exits with 1 if one could not be. A new failure opens a new incident. --all says how many
-    there are and asks first.
+    Each is retried on its own; exits with 1 if one could not be. A new failure opens a new incident. Variables given are
+    set in the same transaction. --all says how many there are and asks first.
     """
     if all_open == bool(incident_ids):
         raise click.UsageError("give the ids of incidents, or --all")
     if not all_open and (instance is not None or yes):
         raise click.UsageError("--instance and --yes belong to --all")
+    variables = read_variables(pairs, vars_file)
     if all_open:
         incident_ids = with_client(context, lambda client: _open_ids(client, instance))
         if incident_ids and not yes:
@@ -183,7 +194,10 @@ def retry(
         failed: list[KikwiflowError] = []
         for incident_id in incident_ids:
             try:
-                done.append(await client.retry_incident(incident_id, resolved_by=by))
+                incident = await client.retry_incident(
+                    incident_id, variables=variables, skip=skip, resolved_by=by
+                )
+                done.append(incident)
             except OperationError as error:
                 failed.append(error)
         return done, failed

@@ -19,7 +19,7 @@ from kikwiflow_worker.cli.words import place_of
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.engine.time_values import parse_time_value
 from kikwiflow_worker.errors import NotFoundError
-from kikwiflow_worker.model.runtime import ExecutableTask, HostKind, TaskStatus
+from kikwiflow_worker.model.runtime import ExecutableTask, HostKind, TaskStatus, TaskType
 from kikwiflow_worker.store.protocol import Page, TaskQuery
 
 
@@ -137,7 +137,7 @@ def show_task(context: click.Context, *, task_id: str, as_json: bool) -> None:
             "lock ends": exactly(task.lock_expires_at, now),
             "waits for": ", ".join(task.pending_branch_ids) or None,
             "attached to": _host(task),
-            "cycle": task.occurrence,
+            "cycle": task.occurrence if task.type is TaskType.NON_INTERRUPTIVE_TIMER else None,
             "element": task.loop.index if task.loop else None,
             "elements to come": (len(task.loop.pending) or None) if task.loop else None,
             "tenant": task.tenant_id,

@@ -5,6 +5,7 @@ from kikwiflow_worker.model.runtime import (
     ExternalTask,
     ExternalTaskStatus,
     ExternalTaskType,
+    TaskType,
 )
 
 _EXTERNAL_TYPES = {
@@ -21,7 +22,7 @@ def place_of(task: ExecutableTask) -> str:
     notes: list[str] = []
     if task.attached_to is not None:
         notes.append(f"on {task.attached_to.host_node_id}")
-    if task.occurrence is not None:
+    if task.occurrence is not None and task.type is TaskType.NON_INTERRUPTIVE_TIMER:
         notes.append(f"cycle {task.occurrence}")
     if task.loop is not None and task.loop.element:
         notes.append(f"element {task.loop.index}")

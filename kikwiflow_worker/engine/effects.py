@@ -161,9 +161,10 @@ class NobodyWaits:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionFound:
-    """The latest version, if there is one."""
+    """The latest version, if there is one, and whether it must not be started now."""
 
     definition: ProcessDefinition | None
+    is_suspended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +202,10 @@ def fatal_failure(error: Exception, *, stack_trace: str = "") -> Failure:
 def technical_failure(error_type: str, message: str) -> Failure:
     """Return a failure of the engine's own that another attempt may heal."""
     return Failure(kind=FailureKind.TECHNICAL, error_type=error_type, message=message)
+
+
+def waiting_failure(error_type: str, message: str, delay: timedelta) -> Failure:
+    """Return a failure that is tried again after ``delay`` and uses no attempt."""
+    return Failure(
+        kind=FailureKind.RETRY_LATER, error_type=error_type, message=message, delay=delay
+    )

@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kikwiflow_worker.engine.findings import at, error, is_blank, needed, warning
-from kikwiflow_worker.engine.schedules import MAX_CATCH_UP, MISSED_FIRES, TIME_ZONE
+from kikwiflow_worker.engine.property_rules import property_problems
 from kikwiflow_worker.engine.timing_rules import (
     recurrence_problems,
     retry_problems,
     timer_problems,
 )
 from kikwiflow_worker.errors import Problem
-from kikwiflow_worker.model.file_problems import closest
 from kikwiflow_worker.model.nodes import (
     BoundaryErrorHandler,
     BoundaryInterruptiveCatchEvent,
@@ -37,16 +36,13 @@ from kikwiflow_worker.model.nodes import (
 _IGNORES_COMMIT_BEFORE = (StartEvent, EndEvent, ExclusiveGateway, ParallelGateway, JoinGateway)
 _IGNORES_COMMIT_AFTER = (EndEvent, ParallelGateway)
 
-_OWN_PREFIX = "kikwiflow."
-_SCHEDULE_PROPERTIES = (TIME_ZONE, MISSED_FIRES, MAX_CATCH_UP)
-
 
 def node_problems(node: FlowNode) -> Iterator[Problem]:
     """Yield everything that is wrong with the fields of one node."""
     yield from _identity_problems(node)
     yield from _commit_problems(node)
     yield from _outgoing_problems(node)
-    yield from _property_problems(node)
+    yield from property_problems(node)
     yield from _name_problems(node)
     match node:
         case ExecutableTaskNode():
@@ -93,24 +89,6 @@ def _commit_problems(node: FlowNode) -> Iterator[Problem]:
         yield warning(
             at(node.id, "commitAfter"), f"commitAfter has no effect on {node.type}", "remove it"
         )
-
-
-def _property_problems(node: FlowNode) -> Iterator[Problem]:
-    """Yield the properties that look as if the engine read them, and that it does not."""
-    for name in node.extension_properties:
-        path = at(node.id, "extensionProperties", name)
-        if name in _SCHEDULE_PROPERTIES:
-            if not isinstance(node, BoundaryNonInterruptiveTimer):
-                yield warning(path, f"{name!r} has no effect on {node.type}", "remove it")
-        elif name.startswith(_OWN_PREFIX):
-            guess = closest(name, _SCHEDULE_PROPERTIES)
-            yield warning(
-                path,
-                f"{name!r} is not a property that the engine reads",
-                f"did you mean {guess!r}?"
-                if guess
-                else f"use a prefix of your own; {_OWN_PREFIX!r} is the engine's",
-            )
 
 
 def _name_problems(node: FlowNode) -> Iterator[Problem]:

@@ -1,6 +1,7 @@
 """Segments that begin with a claimed task."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 from kikwiflow_worker.engine.asking import PathState, StepFailed
 from kikwiflow_worker.engine.attachments import has_waiting_event
@@ -12,6 +13,7 @@ from kikwiflow_worker.engine.effects import (
     FindDefinition,
     fatal_failure,
     technical_failure,
+    waiting_failure,
 )
 from kikwiflow_worker.engine.incidents import give_up
 from kikwiflow_worker.engine.recording import record_cycle, record_failure, record_finished
@@ -52,6 +54,9 @@ from kikwiflow_worker.model.unit_of_work import (
     UnitOfWork,
 )
 from kikwiflow_worker.model.variables import SetVariable
+
+_SUSPENDED_DELAY = timedelta(seconds=30)
+"""Between two looks whether the definition of a child may be started again."""
 
 
 def run_task(
@@ -176,6 +181,9 @@ def _start_child(
     if not isinstance(reply, DefinitionFound) or reply.definition is None:
         message = f"call activity {node.id} calls {key!r}, which is not deployed; deploy it"
         raise StepFailed(node, technical_failure("DefinitionNotFound", message))
+    if reply.is_suspended:
+        message = f"call activity {node.id} calls {key!r}, which is suspended; it is tried again"
+        raise StepFailed(node, waiting_failure("DefinitionSuspended", message, _SUSPENDED_DELAY))
     try:
         child = new_child(draft.instance, claimed.task, node, reply.definition, draft)
     except ExecutionError as error:

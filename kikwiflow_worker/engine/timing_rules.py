@@ -17,8 +17,8 @@ from kikwiflow_worker.model.nodes import (
     TimerTaskNode,
 )
 
-# Durations are checked by adding them to something; which instant it is does not matter.
-_ANY_INSTANT = datetime(2026, 1, 1, tzinfo=UTC)
+ANY_INSTANT = datetime(2026, 1, 1, tzinfo=UTC)
+"""Durations are checked by adding them to something; which instant it is does not matter."""
 
 
 def retry_problems(node_id: str, policy: RetryPolicy) -> Iterator[Problem]:
@@ -65,11 +65,11 @@ def retry_problems(node_id: str, policy: RetryPolicy) -> Iterator[Problem]:
 
 def _duration_problems(path: str, text: str) -> Iterator[Problem]:
     try:
-        ends_at = delay_after(text, _ANY_INSTANT)
+        ends_at = delay_after(text, ANY_INSTANT)
     except ExecutionError as reason:
         yield unreadable(path, text, reason)
         return
-    if ends_at < _ANY_INSTANT:
+    if ends_at < ANY_INSTANT:
         yield error(path, f"{text!r} is negative", "write a duration of zero or more")
 
 
@@ -92,7 +92,7 @@ def timer_problems(node: TimerTaskNode | BoundaryInterruptiveTimer) -> Iterator[
                 yield from needed(node.id, "staticValue", value)
                 return
             try:
-                parse_time_value(value, now=_ANY_INSTANT)
+                parse_time_value(value, now=ANY_INSTANT)
             except ExecutionError as reason:
                 yield unreadable(at(node.id, "staticValue"), value, reason)
 

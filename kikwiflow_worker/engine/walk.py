@@ -120,7 +120,8 @@ class _Walk:
             self._visit_id = head.id if head else derived_id(self._visit_id, node.id)
             started_at = self._draft.now
             target = yield from self._step(node, head)
-            if target is not PathState.RESTED and not self._arrives(node, head):
+            is_silent = isinstance(node, ParallelGateway) or self._arrives(node, head)
+            if target is not PathState.RESTED and not is_silent:
                 record_finished(self._draft, node, started_at, self._status_of(target))
             if self._answered is not None:
                 self._answered()
@@ -290,6 +291,7 @@ class _Walk:
     def _split(self, node: ParallelGateway) -> Step:
         """Start every branch in this commit; go straight on if none of them rests (protocol R9)."""
         draft = self._draft
+        record_finished(draft, node, draft.now)
         join = draft.definition.node(node.target_join_id or "")
         join_task_id = derived_id(self._visit_id, join.id)
         pending: list[str] = []
@@ -303,6 +305,7 @@ class _Walk:
             waiting = Visit(join_task_id, join, TaskType.JOIN_GATEWAY, self._branch)
             draft.rest_at_join(waiting, pending=tuple(pending))
             return PathState.RESTED
+        record_finished(draft, join, draft.now)
         self._visit_id = join_task_id
         return self._leave(join)
 

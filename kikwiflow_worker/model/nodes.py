@@ -47,7 +47,7 @@ Flag = Annotated[bool, Field(strict=True), BeforeValidator(_as_flag)]
 """A boolean; the texts ``true`` and ``false`` and numbers are taken as well."""
 
 Properties = Annotated[Mapping[str, Text], BeforeValidator(_without_nulls)]
-"""Free data of the author; the engine reads those that begin with ``kikwiflow.`` (see ``engine.schedules``)."""
+"""Free data of the author; the engine reads some that begin with ``kikwiflow.`` (``engine.property_rules``)."""
 
 
 class FilePart(BaseModel):

@@ -135,7 +135,10 @@ async def _reply_to(services: Services, effect: Effect, invoker: Invoker) -> Rep
         case Deliver():
             return await _deliver(services, effect, invoker)
         case FindDefinition(key):
-            return DefinitionFound(await services.definitions.find_by_key(key))
+            found = await services.definitions.find_by_key(key)
+            if found is None:
+                return DefinitionFound(None)
+            return DefinitionFound(found, await services.definitions.is_suspended(found.id))
         case _:
             reply = await invoker.perform(effect)
             return replace(reply, at=services.runtime.now())

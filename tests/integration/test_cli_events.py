@@ -72,7 +72,15 @@ def test_a_message_of_another_tenant_ends_no_wait(kikwi: CommandLine) -> None:
 
     assert other.exit_code == 1
     assert "nobody waits for the correlation key 'order-7-paid'" in other.stderr
-    assert right["status"] == "COMPLETED"
+    assert (right["outcome"], right["instance"]["status"]) == ("delivered", "COMPLETED")
+
+
+def test_a_message_is_kept_once_until_somebody_waits(kikwi: CommandLine) -> None:
+    kept = kikwi.json("messages", "correlate", "k", "--message-id", "M-1", "--keep-for", "60")
+    again = kikwi.run("messages", "correlate", "k", "--message-id", "M-1", "--keep-for", "60")
+
+    assert (kept["outcome"], kept["instance"]) == ("kept", None)
+    assert again.stdout == "message for k: known\n"
 
 
 def test_the_list_of_waits_shows_what_each_waits_for(kikwi: CommandLine) -> None:
@@ -194,6 +202,18 @@ def test_only_the_incidents_of_one_instance_are_retried(kikwi: CommandLine) -> N
     assert [item["instance_id"] for item in retried["items"]] == [first["id"]]
     (left,) = kikwi.json("incidents", "list")["items"]
     assert left["instance_id"] == second["id"]
+
+
+def test_an_incident_is_resolved_with_a_variable_or_by_going_past_it(kikwi: CommandLine) -> None:
+    instance = started(kikwi, "own-retryable-task")
+    fail_all(kikwi)
+    (incident,) = kikwi.json("incidents", "list")["items"]
+
+    kikwi.json("incidents", "retry", incident["id"], "--var", "amount=150", "--skip")
+
+    shown = kikwi.json("instances", "show", instance["id"])
+    assert shown["variables"]["amount"] == 150
+    assert shown["tasks"][0]["is_skipped"] is True
 
 
 # --- handlers at deploy

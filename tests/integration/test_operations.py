@@ -193,3 +193,60 @@ async def claim_next(uri: str, database: str, handlers: Capabilities) -> Claimed
     )
     await store.close()
     return claimed
+
+
+async def test_an_incident_beside_a_host_is_closed_with_the_host(
+    kikwiflow: Kikwiflow, mongo_uri: str, database_name: str
+) -> None:
+    host = a_node("SIGN", "EXTERNAL_TASK", "STAMP", boundaryEventIds=["LATE"])
+    late = a_node(
+        "LATE",
+        "BOUNDARY_INTERRUPTIVE_TIMER",
+        "END",
+        attachedToRef="SIGN",
+        providerType="VARIABLE",
+        providerVariable="deadline",
+    )
+    # The task before the host makes the host's creation a worker's step, whose broken timer becomes an incident.
+    wait = a_node("WAIT", "TIMER_TASK", "SIGN", providerType="STATIC", staticValue="PT0S")
+    stamp = a_node("STAMP", "EXTERNAL_TASK", "END")
+    await kikwiflow.deploy(text(a_start("WAIT"), wait, host, late, stamp, an_end()))
+    instance = await kikwiflow.start("parcel", "P-1")
+    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    assert claimed is not None
+    runtime, services = HandlerRuntime(registry_of([]), threads=1), kikwiflow.services
+    await execute_task(services, runtime.invoker(), claimed, services.runtime.commit)
+    runtime.close()
+    query = ExternalTaskQuery(instance_id=instance.id)
+    (sign,) = (await kikwiflow.list_external_tasks(query)).items
+    opened = (await kikwiflow.list_incidents(IncidentQuery(instance_id=instance.id))).items
+
+    await kikwiflow.complete(sign.id)
+
+    closed = IncidentQuery(instance_id=instance.id, status=None)
+    assert [incident.node_id for incident in opened] == ["LATE"]
+    (incident,) = (await kikwiflow.list_incidents(closed)).items
+    assert incident.status is IncidentStatus.CLOSED
+    assert (await kikwiflow.get_instance(instance.id)).status == "ACTIVE"
+
+
+async def test_a_call_activity_waits_while_its_definition_is_suspended(
+    kikwiflow: Kikwiflow, mongo_uri: str, database_name: str
+) -> None:
+    call = a_node("CALL", "CALL_ACTIVITY_COORDINATOR", "END", calledElement="child")
+    await kikwiflow.deploy(text(*WAITS, key="child"))
+    await kikwiflow.deploy(text(a_start("CALL"), call, an_end()))
+    instance = await kikwiflow.start("parcel", "P-1")
+    await kikwiflow.suspend_definition("child")
+
+    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    assert claimed is not None
+    runtime, services = HandlerRuntime(registry_of([]), threads=1), kikwiflow.services
+    await execute_task(services, runtime.invoker(), claimed, services.runtime.commit)
+    runtime.close()
+
+    starter = await kikwiflow.reads.find_task(claimed.task.id)
+    assert starter is not None
+    assert (starter.status, starter.attempts) == (TaskStatus.PENDING, 0)
+    assert "is suspended" in str(starter.error)
+    assert (await kikwiflow.get_instance(instance.id)).status == "ACTIVE"

@@ -114,7 +114,8 @@ async def test_rows_that_name_what_is_not_there_are_found(
         attached_to=Attachment("no-host", "HOST", HostKind.EXTERNAL_TASK),
     )
     canceller = a_task(id="canceller", type=TaskType.CANCEL_CHILDREN)
-    for task in (alone, branch, canceller):
+    keeper = a_task(id="keeper", type=TaskType.KEPT_MESSAGE)
+    for task in (alone, branch, canceller, keeper):
         database.executable_tasks.insert_one(encode_task(task))
     database.external_tasks.insert_one(encode_external_task(event))
     database.incidents.insert_one(encode_incident(an_incident(a_task(id="gone"), id="incident")))

@@ -8,20 +8,26 @@ from itertools import repeat
 from kikwiflow_worker.engine.draft import Surroundings
 from kikwiflow_worker.engine.effects import (
     AskAnswer,
+    AskCorrelationKeys,
     AskDueDate,
     CallHandler,
+    Deliver,
     DueDateGiven,
     Effect,
     Failure,
     FailureKind,
+    FindDefinition,
     HandlerReturned,
+    KeysGiven,
     Raised,
     Reply,
+    UserCode,
 )
 from kikwiflow_worker.engine.messages import Delivery, Receiver, end_wait
 from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.engine.running import run_task
 from kikwiflow_worker.engine.segments import Segment, SegmentResult, start_instance
+from kikwiflow_worker.handler import CorrelationItem
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import (
@@ -36,6 +42,8 @@ from kikwiflow_worker.model.runtime import (
 )
 from kikwiflow_worker.model.unit_of_work import (
     ChangeVariables,
+    ClaimGuard,
+    CompleteExternalTask,
     EndPath,
     Guard,
     InsertExternalTask,
@@ -74,21 +82,41 @@ class Run:
         return guard
 
     @property
+    def asked(self) -> list[UserCode]:
+        """The user code that ran, in order."""
+        return [effect for effect in self.effects if isinstance(effect, UserCode)]
+
+    @property
     def called(self) -> list[str]:
         """The names of the user code that ran, in order."""
-        return [effect.capability.name for effect in self.effects]
+        return [effect.capability.name for effect in self.asked]
+
+    @property
+    def thrown(self) -> list[Deliver]:
+        """The messages that were thrown, in order."""
+        return [effect for effect in self.effects if isinstance(effect, Deliver)]
 
     @property
     def keys(self) -> list[str]:
         """The idempotency keys that user code was given, in order."""
-        return [effect.view.idempotency_key for effect in self.effects]
+        return [effect.view.idempotency_key for effect in self.asked]
+
+    @property
+    def born(self) -> list[ExecutableTask]:
+        """The executable tasks that were born, in order."""
+        return [change.task for change in self.unit.changes if isinstance(change, InsertTask)]
+
+    @property
+    def born_waits(self) -> list[ExternalTask]:
+        """The external tasks that were born, in order."""
+        changes = self.unit.changes
+        return [change.task for change in changes if isinstance(change, InsertExternalTask)]
 
     @property
     def rows(self) -> dict[str, ExecutableTask]:
         """The executable tasks that were born, by node."""
-        tasks = [change.task for change in self.unit.changes if isinstance(change, InsertTask)]
-        by_node = {task.node_id: task for task in tasks}
-        assert len(by_node) == len(tasks)
+        by_node = {task.node_id: task for task in self.born}
+        assert len(by_node) == len(self.born)
         return by_node
 
     @property
@@ -100,8 +128,7 @@ class Run:
     @property
     def waits(self) -> dict[str, ExternalTask]:
         """The external tasks that were born, by node."""
-        changes = self.unit.changes
-        return {c.task.node_id: c.task for c in changes if isinstance(c, InsertExternalTask)}
+        return {task.node_id: task for task in self.born_waits}
 
     @property
     def variable_changes(self) -> tuple[VariableChange, ...]:
@@ -155,14 +182,25 @@ def run_with(segment: Segment, answer: Callable[[Effect], Reply]) -> Run:
 
 
 def assert_conserves_tokens(unit: UnitOfWork) -> None:
-    """Whatever inserts rows also changes a row of the instance, or inserts the instance (protocol R7)."""
+    """Whatever inserts rows also decides about a row of the same instance, or inserts the instance (protocol R7)."""
     inserts = [c for c in unit.changes if isinstance(c, InsertTask | InsertExternalTask)]
     new = {c.instance.id for c in unit.changes if isinstance(c, InsertInstance)}
-    assert unit.guards or all(insert.task.instance_id in new for insert in inserts)
+    decided = {g.instance_id for g in unit.guards if isinstance(g, CompleteExternalTask)}
+    # Some rows belong to no instance, such as the one that delivers a kept message.
+    others = {insert.task.instance_id for insert in inserts} - new - decided - {""}
+    # A claim does not say whose task it is; there is one at most, so it allows one instance.
+    assert len(others) <= sum(isinstance(guard, ClaimGuard) for guard in unit.guards) <= 1
+
+
+def name_of(effect: Effect) -> str:
+    """Return the name of the user code, or the key of the message or definition, that is asked for."""
+    if isinstance(effect, Deliver | FindDefinition):
+        return effect.key
+    return effect.capability.name
 
 
 def _scripted(effect: Effect, script: Mapping[str, Iterator[Reply]]) -> Reply:
-    replies = script.get(effect.capability.name)
+    replies = script.get(name_of(effect))
     if replies is not None:
         return next(replies)
     match effect:
@@ -170,8 +208,10 @@ def _scripted(effect: Effect, script: Mapping[str, Iterator[Reply]]) -> Reply:
             return HandlerReturned((), {name: effect.variables[name] for name in effect.transient})
         case AskDueDate():
             return DueDateGiven(timedelta(hours=1))
-        case AskAnswer():
-            raise AssertionError(f"no answer for {effect.capability}")
+        case AskCorrelationKeys():
+            return KeysGiven((CorrelationItem("order-7", "Order 7"),))
+        case AskAnswer() | Deliver() | FindDefinition():
+            raise AssertionError(f"no answer for {effect}")
 
 
 def a_definition(*nodes: Json, key: str = "parcel") -> ProcessDefinition:
@@ -268,10 +308,10 @@ def claimed(task: ExecutableTask, worker_id: str = "worker-1") -> ClaimedTask:
 
 
 def an_external_task(
-    definition: ProcessDefinition, node_id: str, branch: Branch | None = None
+    definition: ProcessDefinition, node_id: str, branch: Branch | None = None, **fields: object
 ) -> ExternalTask:
     """Return an open external task."""
-    return ExternalTask(
+    task = ExternalTask(
         id=TASK_ID,
         node_id=node_id,
         instance_id=INSTANCE_ID,
@@ -280,6 +320,7 @@ def an_external_task(
         tenant_id="acme",
         branch=branch,
     )
+    return replace(task, **fields)  # type: ignore[arg-type]
 
 
 def started(
@@ -311,10 +352,14 @@ def completed(
     *names: str,
     replies: Replies | None = None,
     variables: Variables | None = None,
+    group: ExternalTask | None = None,
+    by_thrower: bool = False,
 ) -> Run:
-    """Complete an external task in a process that has the handlers ``names``."""
-    receiver = Receiver(definition=definition, instance=an_instance(definition), task=task)
-    delivery = Delivery(variables=variables or {}, actor="ana")
+    """Complete or correlate an external task in a process that has the handlers ``names``."""
+    receiver = Receiver(
+        definition=definition, instance=an_instance(definition), task=task, group=group
+    )
+    delivery = Delivery(variables=variables or {}, actor="ana", caller_drives=not by_thrower)
     segment = end_wait(receiver, delivery, surroundings(*names))
     return run(segment, replies)
 
@@ -346,3 +391,11 @@ def a_failure(
 ) -> Failure:
     """Return a failure, a technical one unless said otherwise."""
     return Failure(kind=kind, error_type=error_type, message=message, delay=delay, cause=cause)
+
+
+def raises(
+    code: str | None = None, *, kind: FailureKind = FailureKind.BUSINESS, **variables: object
+) -> Raised:
+    """Return what a handler answers that sets these variables and then raises, a process error unless said otherwise."""
+    failure = Failure(kind=kind, error_type="ProcessError", message="refused", code=code)
+    return Raised(failure, sets(**variables).changes)

@@ -26,23 +26,34 @@ NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
 COMMANDS = [
     ["validate"],
     ["deploy"],
-    ["definitions"],
+    ["definitions", "list"],
+    ["definitions", "suspend"],
+    ["definitions", "resume"],
     ["start"],
     ["instances", "list"],
     ["instances", "show"],
     ["instances", "cancel"],
     ["instances", "set"],
+    ["instances", "unset"],
+    ["instances", "suspend"],
+    ["instances", "resume"],
+    ["instances", "migrate"],
+    ["instances", "delete"],
     ["tasks", "list"],
     ["tasks", "show"],
+    ["tasks", "override"],
     ["external", "list"],
     ["external", "claim"],
     ["external", "unclaim"],
     ["external", "complete"],
+    ["messages", "correlate"],
     ["incidents", "list"],
     ["incidents", "show"],
     ["incidents", "retry"],
     ["handlers"],
     ["workers"],
+    ["store", "check"],
+    ["store", "upgrade"],
     ["doctor"],
 ]
 
@@ -184,8 +195,8 @@ def test_all_wrong_settings_are_named_at_once() -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_command_takes_the_database_before_and_after_its_name(nowhere: str) -> None:
-    before = command_line.run("--mongodb-uri", nowhere, "definitions")
-    after = command_line.run("definitions", "--mongodb-uri", nowhere)
+    before = command_line.run("--mongodb-uri", nowhere, "definitions", "list")
+    after = command_line.run("definitions", "list", "--mongodb-uri", nowhere)
 
     assert (before.exit_code, after.exit_code) == (69, 69)
     assert before.stderr == after.stderr
@@ -210,11 +221,19 @@ def test_a_command_without_a_database_exits_with_78() -> None:
         (["start", "order", "--business-key", "A", "--var", "x=1", "--var", "x=2"], "given twice"),
         (["start", "order", "--business-key", "A", "--vars-file", "no/such"], "No such file"),
         (["start", "order", "--business-key", "A", "--priority", "12"], "priority"),
+        (["tasks", "override", "ID"], "nothing to change"),
+        (["tasks", "override", "ID", "--retries", "0"], "--retries"),
         (["tasks", "list", "--limit", "0"], "--limit"),
         (["tasks", "list", "--status", "LOST"], "--status"),
         (["tasks", "list", "--status", "ERROR", "--retrying"], "--retrying"),
         (["external", "list", "--assignee", "ana", "--unassigned"], "exclude each other"),
         (["instances", "set", "ID"], "nothing to change"),
+        (["instances", "unset", "ID"], "NAME"),
+        (["messages", "correlate"], "KEY"),
+        (["store", "check", "--sample", "0"], "--sample"),
+        (["incidents", "retry"], "or --all"),
+        (["incidents", "retry", "ID", "--all"], "or --all"),
+        (["incidents", "retry", "ID", "--yes"], "belong to --all"),
         (["instances", "set", "ID", "--var", "a=1", "--unset", "a"], "keep one"),
         (["--print-config", "workers"], "take no COMMAND"),
         (["workers", "--no-such-option"], "No such option"),

@@ -184,6 +184,18 @@ def test_commit_before_on_a_wait_is_fine() -> None:
 # --- executable tasks
 
 
+def test_a_handlers_name_with_a_colon_is_an_error() -> None:
+    errors = errors_around(a_task("TASK", "END", executor="answer_provider:weigh"))
+
+    assert "contains a colon" in errors["flowNodes.TASK.executor"]
+
+
+def test_a_providers_name_with_a_colon_is_an_error() -> None:
+    errors = errors_around(a_timer(providerType="BEAN", providerBean="dates:cooling"))
+
+    assert "contains a colon" in errors["flowNodes.TIMER.providerBean"]
+
+
 @pytest.mark.parametrize("executor", [None, "", "  "])
 def test_a_task_without_a_handler_is_an_error(executor: str | None) -> None:
     assert errors_around(a_task("TASK", "END", executor=executor)) == {

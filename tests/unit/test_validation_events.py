@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.definitions import Json, a_node
+from tests.support.definitions import Json, a_node, a_start, an_end
 from tests.support.findings import (
     CATCH,
     DEADLINE,
@@ -11,6 +11,7 @@ from tests.support.findings import (
     a_host,
     an_event,
     errors_around,
+    problems_of,
     warnings_around,
 )
 
@@ -61,6 +62,75 @@ def test_a_recurring_timer_that_never_fires_is_a_warning() -> None:
     warnings = warnings_around(a_host("EXTERNAL_TASK", "EVENT"), event)
 
     assert warnings == {"flowNodes.EVENT.schedulePolicy.maxOccurrences": "the timer never fires"}
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"kikwiflow.timeZone": "Mars/Olympus"},
+        {"kikwiflow.missedFires": "sometimes"},
+        {"kikwiflow.maxCatchUp": "0"},
+    ],
+)
+def test_a_property_of_a_schedule_that_cannot_be_read_is_an_error(properties: Json) -> None:
+    event = an_event(REMINDER, extensionProperties=properties)
+
+    errors = errors_around(a_host("EXTERNAL_TASK", "EVENT"), event)
+
+    (path,) = errors
+    assert path.startswith("flowNodes.EVENT.extensionProperties")
+
+
+def test_a_misspelt_property_of_the_engine_is_a_warning_with_a_suggestion() -> None:
+    event = an_event(REMINDER, extensionProperties={"kikwiflow.timezone": "UTC", "colour": "red"})
+
+    (problem,) = problems_of(a_start("HOST"), a_host("EXTERNAL_TASK", "EVENT"), event, an_end())
+
+    assert not problem.is_error
+    assert "kikwiflow.timezone" in problem.message
+    assert problem.hint == "did you mean 'kikwiflow.timeZone'?"
+
+
+def test_a_property_that_the_engine_does_not_read_there_is_a_warning() -> None:
+    host = a_host("EXTERNAL_TASK") | {"extensionProperties": {"kikwiflow.timeZone": "UTC"}}
+
+    (message,) = warnings_around(host).values()
+
+    assert message == "'kikwiflow.timeZone' has no effect on EXTERNAL_TASK"
+
+
+@pytest.mark.parametrize("value", ["soon", "PT0S", "-PT1H", "2030-01-01T00:00:00Z"])
+def test_a_thrower_keeps_its_message_for_a_length_of_time(value: str) -> None:
+    thrower = a_node(
+        "X", "EVENT_THROWER", "END", providerType="STATIC", staticKey="paid",
+        extensionProperties={"kikwiflow.keepFor": value},
+    )  # fmt: skip
+
+    (path,) = errors_around(thrower)
+
+    assert "kikwiflow.keepFor" in path
+
+
+@pytest.mark.parametrize("value", ["total", "total, decision=approval", " a = b ,c"])
+def test_outputs_of_a_call_activity_are_names(value: str) -> None:
+    call = a_node(
+        "X", "CALL_ACTIVITY_COORDINATOR", "END", calledElement="child",
+        extensionProperties={"kikwiflow.outputs": value},
+    )  # fmt: skip
+
+    assert warnings_around(call) == {}
+
+
+@pytest.mark.parametrize("value", ["", "total,", "=approval", "total=", "a=b=c"])
+def test_outputs_that_name_nothing_are_an_error(value: str) -> None:
+    call = a_node(
+        "X", "CALL_ACTIVITY_COORDINATOR", "END", calledElement="child",
+        extensionProperties={"kikwiflow.outputs": value},
+    )  # fmt: skip
+
+    (path,) = errors_around(call)
+
+    assert "kikwiflow.outputs" in path
 
 
 # --- boundary events

@@ -391,7 +391,7 @@ def _encode_parent(parent: Parent | None) -> Document:
         "callerBranchId": parent.branch_id,
         "starterTaskId": parent.starter_task_id,
         "callDepth": parent.depth,
-        "outputs": [list(output) for output in parent.outputs],
+        **({"outputs": [list(pair) for pair in parent.outputs]} if parent.outputs else {}),
     }
 
 

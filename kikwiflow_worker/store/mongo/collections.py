@@ -160,6 +160,7 @@ INDEXES: tuple[Index, ...] = (
     _index("history", "key_started", "processDefinitionKey", "-startedAt", "_id"),
     _index("history", "business_key", "businessKey", "-startedAt", "_id"),
     _index("incidents", "instance", "processInstanceId"),
+    _index("incidents", "task", "executionId"),
     _index("incidents", "status_created", "status", "-createdAt", "_id"),
     _index("incidents", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("history", "expiry", "expiresAt", expireAfterSeconds=0),

@@ -77,9 +77,9 @@ class Guards:
             case MatchKey():
                 found = _matchable(guard)
                 return await settled(self._collections.external_tasks.find_one(found)) is not None
-            case EndHost(task_id):
-                collection = self._hosts(guard.kind)
-                return await settled(collection.find_one({"_id": task_id})) is not None
+            case EndHost():
+                found = _endable(guard)
+                return await settled(self._hosts(guard.kind).find_one(found)) is not None
             case SettleMessage():
                 found = _kept(guard)
                 return await settled(self._collections.messages.find_one(found)) is not None
@@ -102,9 +102,8 @@ class Guards:
         return int(settled_one.matched_count)
 
     async def _end_host(self, guard: EndHost, session: Session) -> int:
-        """A host that has ended its branch is there as the record of that: it counts as gone (protocol R10)."""
-        found = {"_id": guard.task_id, "status": {"$ne": TaskStatus.ARRIVED.value}}
-        deleted = await settled(self._hosts(guard.kind).delete_one(found, session=session))
+        hosts = self._hosts(guard.kind)
+        deleted = await settled(hosts.delete_one(_endable(guard), session=session))
         return int(deleted.deleted_count)
 
     async def _match_key(self, guard: MatchKey, session: Session) -> int:
@@ -215,6 +214,11 @@ def _completable(guard: CompleteExternalTask) -> Document:
     if guard.pending_keys is not None:
         found["pendingCorrelationKeys"] = list(guard.pending_keys)
     return found
+
+
+def _endable(guard: EndHost) -> Document:
+    """A host that has ended its branch is there as the record of that: it counts as gone (protocol R10)."""
+    return {"_id": guard.task_id, "status": {"$ne": TaskStatus.ARRIVED.value}}
 
 
 def _matchable(guard: MatchKey) -> Document:

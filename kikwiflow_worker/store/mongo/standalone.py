@@ -12,6 +12,7 @@ from kikwiflow_worker.model.runtime import ExecutableTask, TaskStatus
 from kikwiflow_worker.model.unit_of_work import (
     Committed,
     CompleteExternalTask,
+    Guard,
     InsertTask,
     UnitOfWork,
 )
@@ -42,10 +43,7 @@ class StandaloneCommits(Commits):
             await self._writes.insert(others)
             ended = await self._writes.apply(others)
             for guard in unit.guards:
-                if not ended:
-                    await self._guards.write(guard, now=now)
-                elif isinstance(guard, CompleteExternalTask):
-                    await self._guards.record_completion(guard)
+                await self._decide(guard, now, has_ended=bool(ended))
             for row in rows:
                 await self._make_claimable(row)
         return await self.follow_up(unit, ended)
@@ -54,6 +52,16 @@ class StandaloneCommits(Commits):
         for guard in unit.guards:
             if not await self._guards.is_open(guard):
                 raise ClaimLostError(guard)
+
+    async def _decide(self, guard: Guard, now: datetime, *, has_ended: bool) -> None:
+        """Write a guard; where an instance has ended, its rows went with it and those of others are still there."""
+        try:
+            await self._guards.write(guard, now=now)
+        except ClaimLostError:
+            if not has_ended:
+                raise
+            if isinstance(guard, CompleteExternalTask):
+                await self._guards.record_completion(guard)
 
     async def _insert_held_back(self, row: ExecutableTask, now: datetime) -> None:
         held_back = now + ARRIVAL_GRACE if row.status is TaskStatus.PENDING else row.claimable_at

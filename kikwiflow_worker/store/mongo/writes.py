@@ -194,15 +194,31 @@ class Writes:
         attached: Document = {"attachedToRefId": host_id}
         if except_task_id is not None:
             attached["_id"] = {"$ne": except_task_id}
+        await self._close_incidents(attached, host_id, session)
         external_tasks = self._collections.external_tasks
         await settled(self._collections.tasks.delete_many(attached, session=session))
         await settled(external_tasks.delete_many(attached, session=session))
         keys = {"coordinatorTaskId": host_id}
         await settled(external_tasks.delete_many(keys, session=session))
 
+    async def _close_incidents(self, going: Document, host_id: str, session: Session) -> None:
+        """Close the open incidents of a host and of the rows that go with it: there is nothing left to retry."""
+        failed = self._collections.tasks.find(
+            {**going, "status": TaskStatus.ERROR.value}, {"_id": 1}, session=session
+        )
+        ids = [host_id, *[row["_id"] for row in await failed.to_list(None)]]
+        await settled(
+            self._collections.incidents.update_many(
+                {"executionId": {"$in": ids}, "status": IncidentStatus.OPEN.value},
+                {"$set": {"status": IncidentStatus.CLOSED.value}},
+                session=session,
+            )
+        )
+
     async def _abandon_children(self, change: AbandonChildren, session: Session) -> None:
         """Remove starters and leave one task by which any worker cancels the children (protocol R12)."""
         starters = {"joinTaskId": change.coordinator_task_id}
+        await self._close_incidents(starters, change.coordinator_task_id, session)
         await settled(self._collections.tasks.delete_many(starters, session=session))
         row = children_canceller(
             Branch("children", change.coordinator_task_id),
