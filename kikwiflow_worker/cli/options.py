@@ -40,6 +40,7 @@ _METAVARS = {
     "default_retry_interval": "DURATION",
     "history_ttl_days": "DAYS",
     "log_level": "LEVEL",
+    "events": "off|lifecycle|full",
     "log_format": "FORMAT",
 }
 

@@ -2,26 +2,25 @@
 
 import asyncio
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.handler import ExecutionContext, Fatal, task_handler
 from kikwiflow_worker.model.runtime import ClaimedTask
-from kikwiflow_worker.model.unit_of_work import ChangeVariables, UnitOfWork
-from kikwiflow_worker.model.variables import SetVariable, normalize
-from kikwiflow_worker.operations import correlation, external_tasks, incidents, instances
 from kikwiflow_worker.operations.execution import Outcome, execute_task
-from kikwiflow_worker.operations.instances import StartRequest
-from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.worker.handlers import HandlerRuntime
-from tests.support.stores import LOCK, new_id
+from tests.support.stores import LOCK
 
 WRITES = frozenset(
     {
         "assign_external_task",
         "cancel_instance",
         "commit",
+        "migrate_instance",
+        "override_task",
         "park_task",
         "resume_instance",
         "retry_incident",
@@ -78,30 +77,26 @@ class MeetingRuntime:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One contender's process: its own connection, and a worker's handlers."""
+    """One contender's process: its own connection, a client, and a worker's handlers."""
 
-    services: Services
-    handlers: HandlerRuntime
     store: MongoStore
-
-    @classmethod
-    def over(cls, store: MongoStore, handlers: HandlerRuntime) -> "Side":
-        services = Services(
-            runtime=store.runtime,
-            definitions=store.definitions,
-            reads=store.reads,
-            new_id=new_id,
-        )
-        return cls(services, handlers, store)
+    client: Kikwiflow
+    handlers: HandlerRuntime
 
     def meeting(self, meeting: Meeting, who: int, *, trips: int) -> "Side":
-        """Return the same side for one race, its writes held back until the rival's."""
+        """Return the same side for one race, its first write held back until the rival's."""
         runtime: Any = MeetingRuntime(self.store, meeting, who, trips)
-        return replace(self, services=replace(self.services, runtime=runtime))
+        client = copy(self.client)
+        client.services = replace(client.services, runtime=runtime)
+        return replace(self, client=client)
+
+    async def travel(self, trips: int) -> None:
+        """Let some round trips pass."""
+        for _ in range(trips):
+            await self.store.ping()
 
     async def start(self, key: str, variables: Mapping[str, object]) -> str:
-        request = StartRequest(key=key, business_key="race", variables=variables)
-        return (await instances.start(self.services, self.handlers.invoker(), request)).id
+        return (await self.client.start(key, "race", variables=variables)).id
 
     async def claim(self, task_id: str) -> ClaimedTask:
         claimed = await self.claim_if_free(task_id)
@@ -112,44 +107,8 @@ class Side:
         return await self.store.queue.claim(task_id, worker_id="racer", lock=LOCK)
 
     async def run(self, claimed: ClaimedTask) -> Outcome:
-        invoker = self.handlers.invoker()
-        return await execute_task(self.services, invoker, claimed, self.services.runtime.commit)
-
-    async def complete(self, task_id: str, actor: str | None = None, **variables: object) -> object:
-        return await external_tasks.complete(
-            self.services,
-            self.handlers.invoker(),
-            task_id,
-            variables=variables,
-            completed_by=actor,
-        )
-
-    async def correlate(self, key: str, actor: str | None = None) -> object:
-        request = correlation.CorrelationRequest(key=key, variables={}, actor=actor)
-        found = await correlation.correlate(self.services, self.handlers.invoker(), request)
-        return found.instance
-
-    async def assign(self, task_id: str, assignee: str) -> object:
-        return await external_tasks.claim(self.services, task_id, assignee=assignee)
-
-    async def cancel(self, instance_id: str) -> bool:
-        await instances.cancel(self.services, instance_id, cancelled_by="race")
-        return True
-
-    async def suspend(self, instance_id: str) -> bool:
-        await instances.suspend(self.services, instance_id)
-        return True
-
-    async def resume(self, instance_id: str) -> bool:
-        await instances.resume(self.services, instance_id)
-        return True
-
-    async def retry(self, incident_id: str, actor: str | None = None) -> object:
-        return await incidents.retry(self.services, incident_id, resolved_by=actor)
-
-    async def set_variables(self, instance_id: str, **values: object) -> None:
-        changes = tuple(SetVariable(name, normalize(name, value)) for name, value in values.items())
-        await self.store.runtime.commit(UnitOfWork((), (ChangeVariables(instance_id, changes),)))
+        services, invoker = self.client.services, self.handlers.invoker()
+        return await execute_task(services, invoker, claimed, services.runtime.commit)
 
     async def run_due(self) -> int:
         """Run what is due until nothing is; return how many tasks that were."""
