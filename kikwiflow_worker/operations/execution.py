@@ -137,33 +137,52 @@ async def _deliver_kept(
     services: Services, invoker: Invoker, claimed: ClaimedTask, commit: Commit
 ) -> Outcome:
     """Deliver a kept message if somebody waits for it by now; look again later, less and less often, if not."""
+    try:
+        unit = await _kept_unit(services, invoker, claimed)
+        return Outcome(OutcomeKind.COMPLETED, await commit(unit), unit=unit)
+    except ClaimLostError as lost:
+        if isinstance(lost.guard, RemoveTask | RescheduleTask):
+            return Outcome(OutcomeKind.CLAIM_LOST)
+        reason = "somebody else was faster"
+    except (StoreUnavailableError, StepCancelledError):
+        raise
+    except (ExecutionError, DefinitionError, StoreError) as error:
+        reason = f"its receiver cannot take it: {error}"
+    unit = UnitOfWork((_look_again(services, claimed, reason),), ())
+    try:
+        return Outcome(OutcomeKind.RETRY_SCHEDULED, await commit(unit), unit=unit)
+    except ClaimLostError:
+        return Outcome(OutcomeKind.CLAIM_LOST)
+
+
+async def _kept_unit(services: Services, invoker: Invoker, claimed: ClaimedTask) -> UnitOfWork:
+    """Return what delivers the message, or what lets its task look again or go."""
     task, now = claimed.task, services.runtime.now()
     message = await services.runtime.find_message(task.node_id, tenant_id=task.tenant_id)
     remove = RemoveTask(claimed.claim)
-    unit = UnitOfWork((remove,), ())
-    if message and message.status is MessageStatus.KEPT and now < message.kept_until:
-        receiver = await services.find_receiver(message.key, tenant_id=message.tenant_id)
-        if receiver is None or receiver.instance.status is not InstanceStatus.ACTIVE:
-            wait = min(_FIRST_LOOK_S * 2 ** min(task.attempts, 10), _LONGEST_LOOK_S)
-            again = RescheduleTask(
-                claim=claimed.claim,
-                due_at=now + timedelta(seconds=wait),
-                attempts=task.attempts + 1,
-                retries_left=task.retries_left,
-                error="nobody waits for its key yet",
-            )
-            return await _commit(
-                services, claimed, SegmentResult(UnitOfWork((again,), ()), {}), commit
-            )
-        delivery = Delivery(variables=message.variables, caller_drives=False)
-        surroundings = services.surroundings(invoker.capabilities)
-        received = await drive(services, end_wait(receiver, delivery, surroundings), invoker)
-        settle = SettleMessage(message.id, message.tenant_id)
-        unit = UnitOfWork((remove, settle, *received.unit.guards), received.unit.changes)
-    outcome = await _commit(services, claimed, SegmentResult(unit, {}), commit)
-    if outcome.kind is OutcomeKind.OVERTAKEN:
-        return await _deliver_kept(services, invoker, claimed, commit)
-    return outcome
+    if not message or message.status is not MessageStatus.KEPT or now >= message.kept_until:
+        return UnitOfWork((remove,), ())
+    receiver = await services.find_receiver(message.key, tenant_id=message.tenant_id)
+    if receiver is None or receiver.instance.status is not InstanceStatus.ACTIVE:
+        again = _look_again(services, claimed, "nobody waits for its key yet")
+        return UnitOfWork((again,), ())
+    delivery = Delivery(variables=message.variables, caller_drives=False)
+    surroundings = services.surroundings(invoker.capabilities)
+    received = await drive(services, end_wait(receiver, delivery, surroundings), invoker)
+    settle = SettleMessage(message.id, message.tenant_id)
+    return UnitOfWork((remove, settle, *received.unit.guards), received.unit.changes)
+
+
+def _look_again(services: Services, claimed: ClaimedTask, reason: str) -> RescheduleTask:
+    attempts = claimed.task.attempts
+    wait = min(_FIRST_LOOK_S * 2 ** min(attempts, 10), _LONGEST_LOOK_S)
+    return RescheduleTask(
+        claim=claimed.claim,
+        due_at=services.runtime.now() + timedelta(seconds=wait),
+        attempts=attempts + 1,
+        retries_left=claimed.task.retries_left,
+        error=reason,
+    )
 
 
 async def _cancel_children(

@@ -186,3 +186,16 @@ async def test_a_parent_gets_the_outputs_of_its_child_that_it_asks_for(
     ended = await side.client.get_instance(parent.id)
     assert ended.status == "COMPLETED"
     assert ended.variables == {"order": "O-1", "ordered": "O-1", "amount": 2 if waits else 1}
+
+
+async def test_a_message_that_its_receiver_cannot_take_stays_kept(side: Side) -> None:
+    big = "x" * 900_000
+    await side.client.correlate("O-1", {"amount": big}, keep_for=HOUR)
+    full = {f"v{number}": big for number in range(9)}
+    instance = await side.client.start("parcel", "P-1", variables={"order": "O-1", **full})
+
+    await side.work()
+
+    (keeper,) = (await side.client.list_tasks(TaskQuery())).items
+    assert "its receiver cannot take it" in str(keeper.error)
+    assert (await side.client.get_instance(instance.id)).status == "ACTIVE"

@@ -111,7 +111,11 @@ class Claims:
 
     async def claim(self, task_id: str, *, worker_id: str, lock: timedelta) -> ClaimedTask | None:
         """Claim one task by id, due or not; see ``TaskQueue.claim``."""
-        found = {"_id": task_id, "status": TaskStatus.PENDING.value}
+        found: Document = {
+            "_id": task_id,
+            "status": TaskStatus.PENDING.value,
+            "isParked": {"$exists": False},
+        }
         with translated(f"claiming task {task_id}"):
             async with await settled(
                 self._client.start_session(causal_consistency=True)

@@ -22,7 +22,7 @@ from kikwiflow_worker.model.unit_of_work import (
 from kikwiflow_worker.store.mongo.arrivals import Arrival, Arrivals
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Session, settled
-from kikwiflow_worker.store.mongo.guards import Guards
+from kikwiflow_worker.store.mongo.guards import UNLOCKED, Guards
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.mongo.writes import Writes
@@ -88,12 +88,17 @@ class Commits:
         ids = [row["messageId"] for row in await found.to_list(MAX_WOKEN)]
         if not ids:
             return 0
+        # A look that is under way may have been too early: it loses its claim and is repeated.
         waiting = {
             "type": TaskType.KEPT_MESSAGE.value,
             "taskDefinitionId": {"$in": ids},
-            "status": TaskStatus.PENDING.value,
+            "status": {"$in": [TaskStatus.PENDING.value, TaskStatus.LOCKED.value]},
         }
-        due = {"$set": {"claimableAt": self._time.now()}, "$inc": {"epoch": 1}}
+        due = {
+            "$set": {"status": TaskStatus.PENDING.value, "claimableAt": self._time.now()},
+            "$unset": UNLOCKED,
+            "$inc": {"epoch": 1},
+        }
         woken = await settled(self._collections.tasks.update_many(waiting, due))
         return int(woken.matched_count)
 
