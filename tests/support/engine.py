@@ -30,6 +30,7 @@ from kikwiflow_worker.engine.segments import Segment, SegmentResult, start_insta
 from kikwiflow_worker.handler import CorrelationItem
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import (
     Branch,
     Claim,
@@ -241,13 +242,17 @@ def a_delay(node_id: str, target: str = "END", **fields: object) -> Json:
 
 
 def surroundings(
-    *names: str, now: datetime = NOON, defaults: RetryDefaults | None = None
+    *names: str,
+    now: datetime = NOON,
+    defaults: RetryDefaults | None = None,
+    events: EventLevel = EventLevel.OFF,
 ) -> Surroundings:
     """Return surroundings with these handlers, and with providers written as ``answer_provider:route``."""
     return Surroundings(
         now=now,
         capabilities=Capabilities(a_capability(name) for name in names),
         retry_defaults=defaults or RetryDefaults(),
+        event_level=events,
     )
 
 

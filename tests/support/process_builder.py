@@ -43,6 +43,7 @@ class ProcessBuilder:
         providers: The stored form of every capability that is no task handler.
         met: The keys that are thrown, which nobody else may send.
         throwers: The key of each thrower.
+        keeping: The throwers whose message is kept if nobody waits for it yet.
         raced: Hosts that something may end, and what may end them.
         sequential: The call activities that run one child at a time.
         definitions: The definitions by key; ``ROOT`` is the one to start.
@@ -59,6 +60,7 @@ class ProcessBuilder:
         self.providers: set[str] = {"due_date_provider:sla"}
         self.met: set[str] = set()
         self.throwers: dict[str, str] = {}
+        self.keeping: set[str] = set()
         self.raced: set[str] = set()
         self.sequential: set[str] = set()
         self.definitions: dict[str, ProcessDefinition] = {}
@@ -333,8 +335,18 @@ class ProcessBuilder:
         for key in reversed(keys):
             node_id = self._id("THROW")
             source = self._key(block.kind, [key])
-            self._add(node_id, "EVENT_THROWER", target, commitBefore=block.commits, **source)
+            properties = {"kikwiflow.keepFor": "P1000D"} if block.keeps else {}
+            self._add(
+                node_id,
+                "EVENT_THROWER",
+                target,
+                commitBefore=block.commits,
+                extensionProperties=properties,
+                **source,
+            )
             self.throwers[node_id] = key
+            if block.keeps:
+                self.keeping.add(node_id)
             passes.insert(0, Pass(node_id))
             target = node_id
         return target, Steps(tuple(passes))

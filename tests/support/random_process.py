@@ -120,6 +120,7 @@ class Meet:
         relay: Whether the catching branch throws a message in its turn, for a third branch.
         echo: Whether the throwing branch comes from a group that would take its own message.
         commits: commitBefore of the throwers.
+        keeps: Whether a message that nobody waits for yet is kept.
     """
 
     before_throw: "Sequence"
@@ -129,6 +130,7 @@ class Meet:
     echo: bool
     kind: str
     commits: bool
+    keeps: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,7 @@ def _nested(place: Place) -> list[st.SearchStrategy[Block]]:
         echo = flag if not (place.beside or place.called) else st.just(value=False)
         policies = st.sampled_from([None, "ALL", "ANY"])
         kinds = st.sampled_from(PROVIDERS)
-        found.append(st.builds(Meet, safe, safe, policies, flag, echo, kinds, flag))
+        found.append(st.builds(Meet, safe, safe, policies, flag, echo, kinds, flag, flag))
     return found
 
 

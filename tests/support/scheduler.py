@@ -32,7 +32,9 @@ from kikwiflow_worker.engine.running import run_task
 from kikwiflow_worker.engine.segments import Segment, start_instance
 from kikwiflow_worker.handler import CorrelationItem
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import (
+    ClaimedTask,
     ExecutableTask,
     ExternalTask,
     ExternalTaskType,
@@ -45,6 +47,9 @@ from kikwiflow_worker.model.unit_of_work import (
     EndHost,
     InsertInstance,
     MatchKey,
+    RecordMessage,
+    RemoveTask,
+    SettleMessage,
     UnitOfWork,
 )
 from kikwiflow_worker.model.variables import IncrementVariable, SetVariable
@@ -100,6 +105,7 @@ class Scheduler:
         self._random = random.Random(seed)
         self._failures_left = self._random.choice([0, 0, 3, 12])
         self._clumsiness = self._random.choice([0.0, 0.1, 0.4])
+        self._events = self._random.choice(list(EventLevel))
         self._now = NOON
         self._inline: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._late: list[Step] = []
@@ -167,7 +173,7 @@ class Scheduler:
         for _ in range(MOST_STEPS):
             doable, waits = self._doable(), self.completable()
             if waits and (not doable or self._random.random() < 0.3):
-                self.complete(self._random.choice(waits))
+                self.complete_a_wait()
             elif not self._do_something(doable):
                 return
         raise AssertionError("the process never ends")
@@ -177,8 +183,9 @@ class Scheduler:
         waits = self.store.open_waits()
         return [wait for wait in waits if wait.correlation_key not in self._process.met]
 
-    def complete(self, wait: ExternalTask) -> None:
-        """Complete or correlate an external task; one whose path fails stays open."""
+    def complete_a_wait(self) -> None:
+        """Complete or correlate any external task; one whose path fails stays open."""
+        wait = self._random.choice(self.completable())
         here = self._surroundings()
         receiver = self._receiver(wait)
         delivery = Delivery(variables={"seen": True})
@@ -189,9 +196,13 @@ class Scheduler:
         self._end_step(wait, step)
 
     def is_blocked(self, task: ExecutableTask) -> bool:
-        """Return whether a task has nobody to throw its message to."""
-        throws = task.type is TaskType.EVENT_THROW and task.status is not TaskStatus.ARRIVED
-        key = self._process.throwers.get(task.node_id) if throws else None
+        """Return whether a task has nobody to give its message to."""
+        key = None
+        if task.type is TaskType.KEPT_MESSAGE:
+            key = self.store.messages[task.node_id].key
+        elif task.type is TaskType.EVENT_THROW and task.node_id not in self._process.keeping:
+            arrived = task.status is TaskStatus.ARRIVED
+            key = None if arrived else self._process.throwers[task.node_id]
         return key is not None and self.store.receiver(key, frozenset()) is None
 
     def _doable(self) -> list[ExecutableTask]:
@@ -226,10 +237,24 @@ class Scheduler:
         worker = self._random.choice(self._owners.get(task.handler_name or "", range(WORKERS)))
         name = f"worker-{worker}"
         held = claimed(self.store.claim(task.id, name), name)
+        if task.type is TaskType.KEPT_MESSAGE:
+            self._deliver_kept(held, self._surroundings(worker))
+            return
         instance, definition = self.store.instances[task.instance_id], self._definition(task)
         here = self._surroundings(worker)
         step = self._run(lambda: run_task(definition, held, instance, here), here, instance)
         self._end_step(task, step)
+
+    def _deliver_kept(self, held: ClaimedTask, here: Surroundings) -> None:
+        message = self.store.messages[held.task.node_id]
+        wait = self.store.receiver(message.key, frozenset())
+        if wait is None:
+            return
+        step = self._receive(wait, here)
+        settled = (RemoveTask(held.claim), SettleMessage(message.id, message.tenant_id))
+        unit = UnitOfWork((*settled, *step.unit.guards), step.unit.changes)
+        thrown = (*step.passed, *step.thrown)
+        self._end_step(wait, Step(step.instance_id, unit, (), thrown))
 
     def _end_step(self, row: ExecutableTask | ExternalTask, step: Step) -> None:
         undecided = (
@@ -298,6 +323,8 @@ class Scheduler:
         run: Run = run_with(segment(), answer)
         recorded = iter(replies)
         assert run_with(segment(), lambda _: next(recorded)) == run
+        kept = [c.message for c in run.unit.changes if isinstance(c, RecordMessage)]
+        notes.thrown += [(self._thrower_of(m.key), instance.id, m.id) for m in kept]
         return Step(instance.id, run.unit, tuple(notes.passed), tuple(notes.thrown))
 
     def _answer(
@@ -331,11 +358,18 @@ class Scheduler:
         wait = self.store.receiver(effect.key, effect.taken)
         if wait is None:
             return NobodyWaits()
-        receiver, delivery = self._receiver(wait), Delivery(variables={}, caller_drives=False)
-        step = self._run(lambda: end_wait(receiver, delivery, here), here, receiver.instance)
-        (thrower,) = [n for n, key in self._process.throwers.items() if key == effect.key]
-        notes.thrown += [(thrower, instance.id, wait.id), *step.passed, *step.thrown]
+        step = self._receive(wait, here)
+        thrown = (self._thrower_of(effect.key), instance.id, wait.id)
+        notes.thrown += [thrown, *step.passed, *step.thrown]
         return Delivered(wait.id, step.unit)
+
+    def _receive(self, wait: ExternalTask, here: Surroundings) -> Step:
+        receiver, delivery = self._receiver(wait), Delivery(variables={}, caller_drives=False)
+        return self._run(lambda: end_wait(receiver, delivery, here), here, receiver.instance)
+
+    def _thrower_of(self, key: str) -> str:
+        (thrower,) = [node_id for node_id, own in self._process.throwers.items() if own == key]
+        return thrower
 
     def _handled(self, name: str) -> Reply:
         action, variable = self._process.handlers[name]
@@ -366,7 +400,7 @@ class Scheduler:
         """Return what a worker has; a caller may have all of it or nothing."""
         who = self._random.randrange(WORKERS + 1) if worker is None else worker
         names = [name for name, owners in self._owners.items() if who in owners]
-        return surroundings(*names, now=self._now)
+        return surroundings(*names, now=self._now, events=self._events)
 
     def _fails(self) -> bool:
         if self._failures_left and self._random.random() < 0.3:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kikwiflow_worker.model.messages import Message, MessageStatus
 from kikwiflow_worker.model.runtime import (
     Attachment,
     Branch,
@@ -37,9 +38,12 @@ from kikwiflow_worker.model.unit_of_work import (
     OpenIncident,
     OpenPath,
     RecordEnded,
+    RecordEvent,
+    RecordMessage,
     RemoveArrivals,
     RemoveTask,
     RescheduleTask,
+    SettleMessage,
     StartChild,
     UnitOfWork,
     guarded_task_id,
@@ -54,7 +58,15 @@ _PASSED_BY_ROW = {
     TaskType.INTERRUPTIVE_TIMER,
     TaskType.NON_INTERRUPTIVE_TIMER,
 }
-_INSERTS = InsertInstance | InsertTask | InsertExternalTask | RecordEnded | OpenIncident
+_INSERTS = (
+    InsertInstance
+    | InsertTask
+    | InsertExternalTask
+    | RecordEnded
+    | RecordEvent
+    | RecordMessage
+    | OpenIncident
+)
 
 
 class ClaimLost(Exception):  # noqa: N818 - an ordinary outcome
@@ -70,6 +82,7 @@ class ToyStore:
 
     Attributes:
         ended: Instances that came to their end.
+        messages: Kept messages, and those of them that were delivered.
         cancelled: The ids of those that were cancelled.
         passed: For each wait, timer and call activity: the instances and tasks that passed it.
         settled: The tasks that are done, by a commit of their own.
@@ -80,6 +93,7 @@ class ToyStore:
         self.waits: dict[str, ExternalTask] = {}
         self.instances: dict[str, ProcessInstance] = {}
         self.ended: dict[str, ProcessInstance] = {}
+        self.messages: dict[str, Message] = {}
         self.cancelled: set[str] = set()
         self.passed: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self.settled: set[str] = set()
@@ -108,12 +122,15 @@ class ToyStore:
     def _check_conservation(self, unit: UnitOfWork) -> None:
         """Only who decides about a row of an instance inserts others there (protocol R7)."""
         allowed = {c.instance.id for c in unit.changes if isinstance(c, InsertInstance)}
-        allowed |= {self._row(guarded_task_id(guard)).instance_id for guard in unit.guards}
+        rows = [self._row(guard) for guard in unit.guards if not isinstance(guard, SettleMessage)]
+        allowed |= {row.instance_id for row in rows}
         for change in unit.changes:
-            if isinstance(change, InsertTask | InsertExternalTask):
+            inserts = isinstance(change, InsertTask | InsertExternalTask)
+            if inserts and change.task.instance_id:
                 assert change.task.instance_id in allowed, f"{change.task} comes out of nothing"
 
-    def _row(self, task_id: str) -> Row:
+    def _row(self, guard: Guard) -> Row:
+        task_id = guarded_task_id(guard)
         return self.tasks.get(task_id) or self.waits[task_id]
 
     # --- guards
@@ -128,6 +145,8 @@ class ToyStore:
                 group, wait = self.waits.get(group_id), self.waits.get(task_id)
                 narrows = group is not None and group.pending_keys == keys
                 return narrows and wait is not None and wait.status is ExternalTaskStatus.CREATED
+            case SettleMessage(message_id):
+                return self.messages[message_id].status is MessageStatus.KEPT
             case EndHost(task_id, HostKind.EXTERNAL_TASK):
                 return task_id in self.waits
             case EndHost(task_id):
@@ -151,6 +170,9 @@ class ToyStore:
                 assert left, "the last key ends its group"
                 self.waits[task_id] = replace(wait, status=ExternalTaskStatus.CORRELATED)
                 self.waits[group_id] = replace(group, pending_keys=left)
+            case SettleMessage(message_id):
+                message = self.messages[message_id]
+                self.messages[message_id] = replace(message, status=MessageStatus.DELIVERED)
             case EndHost(task_id):
                 self.tasks.pop(task_id, None)
                 self.waits.pop(task_id, None)
@@ -212,6 +234,11 @@ class ToyStore:
             case InsertExternalTask(wait):
                 self._bear(wait.id)
                 self.waits[wait.id] = wait
+            case RecordMessage(message):
+                self._bear(message.id)
+                self.messages[message.id] = message
+            case RecordEvent(event):
+                self._bear(event.id)
             case OpenIncident(incident):
                 assert self.tasks[incident.task_id].status is TaskStatus.ERROR
 
