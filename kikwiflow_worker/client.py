@@ -279,6 +279,16 @@ class Kikwiflow:
         """
         return await migration.migrate(self.services, instance_id, version=version, dry_run=dry_run)
 
+    def migrate_all(
+        self, key: str, *, version: int | None = None, dry_run: bool = False
+    ) -> AsyncIterator[MigrationVerdict]:
+        """Move all running instances of a definition to one version, as ``migrate`` does; yield a verdict for each.
+
+        Raises:
+            DefinitionNotFoundError: No such definition or version; raised by the first step.
+        """
+        return migration.migrate_all(self.services, key, version=version, dry_run=dry_run)
+
     async def suspend_definition(self, key: str) -> int:
         """Let no instance of a definition start, and all that run rest; return how many that were.
 

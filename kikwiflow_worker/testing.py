@@ -29,6 +29,7 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
 )
 from kikwiflow_worker.operations.execution import Outcome, execute_task
+from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.store.mongo.in_memory import InMemoryStore
 from kikwiflow_worker.store.protocol import (
     Deployment,
@@ -188,13 +189,14 @@ class Harness:
 
     async def tasks(self) -> tuple[ExecutableTask, ...]:
         """Return all executable tasks, oldest first."""
-        return (await self.client.list_tasks(TaskQuery(), limit=500)).items
+        return tuple([each async for each in every(self.client.list_tasks, TaskQuery())])
 
     async def external_tasks(self) -> tuple[ExternalTask, ...]:
         """Return all open external tasks, oldest first."""
-        return (await self.client.list_external_tasks(ExternalTaskQuery(), limit=500)).items
+        listing = self.client.list_external_tasks
+        return tuple([each async for each in every(listing, ExternalTaskQuery())])
 
     async def incidents(self) -> tuple[Incident, ...]:
         """Return all open incidents, newest first."""
         query = IncidentQuery(status=IncidentStatus.OPEN)
-        return (await self.client.list_incidents(query, limit=500)).items
+        return tuple([each async for each in every(self.client.list_incidents, query)])

@@ -1,4 +1,4 @@
-"""Listing, suspending and resuming definitions."""
+"""Listing, suspending, resuming and migrating definitions."""
 
 import difflib
 from datetime import datetime
@@ -10,12 +10,13 @@ from kikwiflow_worker.cli.output import print_json, print_json_items, print_tabl
 from kikwiflow_worker.cli.session import with_client
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.errors import DefinitionNotFoundError
+from kikwiflow_worker.operations.migration import MigrationVerdict
 from kikwiflow_worker.store.protocol import DefinitionSummary
 
 
 @click.group(cls=SectionGroup)
 def definitions() -> None:
-    """List, suspend and resume deployed definitions."""
+    """List, suspend and resume deployed definitions; migrate their instances."""
 
 
 @definitions.command(
@@ -88,11 +89,60 @@ def resume_definition(context: click.Context, *, key: str, as_json: bool) -> Non
     _report(key, count, "resumed", as_json=as_json)
 
 
+@definitions.command(
+    name="migrate",
+    epilog="""\b
+Examples:
+  kikwiflow-worker definitions migrate order --dry-run
+  kikwiflow-worker definitions migrate order --version 3
+""",
+)
+@click.argument("key", metavar="KEY")
+@click.option(
+    "--version", metavar="N", type=int, help="The version to move to; the latest by default."
+)
+@click.option("--dry-run", is_flag=True, help="Only say which can be moved.")
+@json_option
+@connection_options
+@click.pass_context
+def migrate_definition(
+    context: click.Context, *, key: str, version: int | None, dry_run: bool, as_json: bool
+) -> None:
+    """Move all running instances of a definition to one version.
+
+    Each is moved by itself, as by "instances migrate". Exits with 1 if one cannot be; the others are moved. If it is
+    interrupted, repeat it.
+    """
+
+    async def action(client: Kikwiflow) -> list[MigrationVerdict]:
+        verdicts = client.migrate_all(key, version=version, dry_run=dry_run)
+        return [verdict async for verdict in verdicts]
+
+    verdicts = with_client(context, action)
+    if as_json:
+        print_json_items(verdicts)
+    else:
+        print_table(
+            ("ID", "FROM#", "TO#", "VERDICT"),
+            [(v.instance_id, v.from_version, v.to_version, _verdict(v)) for v in verdicts],
+            details=["; ".join(v.problems) for v in verdicts],
+            empty=f"no running instance of {key} has another version",
+        )
+    if any(verdict.problems for verdict in verdicts):
+        context.exit(1)
+
+
 async def suggest_key(client: Kikwiflow, key: str) -> str:
     """Return words that name a deployed key close to ``key``, or nothing."""
     known = [summary.key for summary in await client.reads.list_definitions()]
     close = difflib.get_close_matches(key, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _verdict(verdict: MigrationVerdict) -> str:
+    if verdict.problems:
+        return "cannot be moved"
+    return "moved" if verdict.migrated else "can be moved"
 
 
 def _report(key: str, count: int, done: str, *, as_json: bool) -> None:

@@ -24,6 +24,7 @@ from kikwiflow_worker.cli.variables import read_variables, variable_options
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.errors import KikwiflowError, OperationError
 from kikwiflow_worker.model.runtime import Incident, IncidentStatus
+from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.store.protocol import IncidentQuery, Page
 
 _ALL = "ALL"
@@ -129,14 +130,7 @@ def show_incident(context: click.Context, *, incident_id: str, as_json: bool) ->
 async def _open_ids(client: Kikwiflow, instance: str | None) -> tuple[str, ...]:
     """Return the ids of all open incidents, read to the end before the first is changed."""
     query = IncidentQuery(instance_id=instance, status=IncidentStatus.OPEN)
-    found: list[str] = []
-    cursor: str | None = None
-    while True:
-        page = await client.list_incidents(query, limit=500, cursor=cursor)
-        found += [incident.id for incident in page.items]
-        cursor = page.next_cursor
-        if cursor is None:
-            return tuple(found)
+    return tuple([incident.id async for incident in every(client.list_incidents, query)])
 
 
 @incidents.command(

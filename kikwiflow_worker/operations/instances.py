@@ -25,6 +25,7 @@ from kikwiflow_worker.model.unit_of_work import (
 from kikwiflow_worker.model.variables import (
     normalize_all,
 )
+from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.operations.services import Invoker, Services, drive
 from kikwiflow_worker.store.protocol import InstanceQuery
 
@@ -142,14 +143,10 @@ async def change_definition(services: Services, key: str, *, suspended: bool) ->
         await get_definition(services, key, None)
     change = services.runtime.suspend_instance if suspended else services.runtime.resume_instance
     status = InstanceStatus.ACTIVE if suspended else InstanceStatus.SUSPENDED
-    query, cursor, changed = InstanceQuery(definition_key=key, status=status.value), None, 0
-    while True:
-        page = await services.reads.list_instances(query, limit=500, cursor=cursor)
-        for instance in page.items:
-            changed += await change(instance.id)
-        cursor = page.next_cursor
-        if cursor is None:
-            return changed
+    query, changed = InstanceQuery(definition_key=key, status=status.value), 0
+    async for instance in every(services.reads.list_instances, query):
+        changed += await change(instance.id)
+    return changed
 
 
 async def get_instance(services: Services, instance_id: str) -> ProcessInstance:

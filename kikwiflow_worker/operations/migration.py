@@ -1,17 +1,16 @@
 """Letting running instances go on with another version of their definition."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 
 from kikwiflow_worker.engine.boundary_rules import boundary_event_ids
-from kikwiflow_worker.errors import ConflictError, DefinitionError
+from kikwiflow_worker.errors import ConflictError, DefinitionError, NotFoundError
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import ExecutableTask, ExternalTask, ProcessInstance
 from kikwiflow_worker.operations.instances import get_definition, get_instance
+from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.protocol import ExternalTaskQuery, TaskQuery
-
-_PAGE = 500
+from kikwiflow_worker.store.protocol import ExternalTaskQuery, InstanceQuery, TaskQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,32 @@ async def migrate(
         return verdict
     if not await services.runtime.migrate_instance(instance_id, before_id=before.id, after=after):
         raise ConflictError(f"instance {instance_id} was changed meanwhile; look at it and repeat")
-    return MigrationVerdict(instance_id, before.version, after.version, (), migrated=True)
+    return replace(verdict, migrated=True)
+
+
+async def migrate_all(
+    services: Services, key: str, *, version: int | None, dry_run: bool
+) -> AsyncIterator[MigrationVerdict]:
+    """Move all running instances of ``key`` to one version, the latest by default; yield a verdict for each.
+
+    Each is moved by a transaction of its own, newest first. Those that run with that version already, or end meanwhile, are
+    passed over. Repeating the call goes on with the rest.
+
+    Raises:
+        DefinitionNotFoundError: No such definition or version.
+    """
+    after = await get_definition(services, key, version)
+    async for instance in every(services.reads.list_instances, InstanceQuery(definition_key=key)):
+        if instance.definition_id == after.id:
+            continue
+        try:
+            yield await migrate(services, instance.id, version=after.version, dry_run=dry_run)
+        except (NotFoundError, ConflictError, DefinitionError) as error:
+            now = await services.runtime.find_instance(instance.id)
+            if now is not None and now.definition_id != after.id:
+                yield MigrationVerdict(
+                    instance.id, now.definition_version, after.version, (str(error),)
+                )
 
 
 async def _problems(
@@ -69,25 +93,19 @@ async def _problems(
     after: ProcessDefinition,
 ) -> tuple[str, ...]:
     found: list[str] = []
-    rows: Sequence[ExecutableTask | ExternalTask] = [
-        *(await services.reads.list_tasks(TaskQuery(instance_id=instance.id), limit=_PAGE)).items,
-        *(
-            await services.reads.list_external_tasks(
-                ExternalTaskQuery(instance_id=instance.id), limit=_PAGE
-            )
-        ).items,
-    ]
-    for row in rows:
-        if not row.node_id:
-            found.append("it is being cancelled")
-            continue
-        found += _node_problems(row, before, after)
+    tasks, waits = TaskQuery(instance_id=instance.id), ExternalTaskQuery(instance_id=instance.id)
+    async for task in every(services.reads.list_tasks, tasks):
+        found += _node_problems(task, before, after)
+    async for wait in every(services.reads.list_external_tasks, waits):
+        found += _node_problems(wait, before, after)
     return tuple(dict.fromkeys(found))
 
 
 def _node_problems(
     row: ExecutableTask | ExternalTask, before: ProcessDefinition, after: ProcessDefinition
 ) -> list[str]:
+    if not row.node_id:
+        return ["it is being cancelled"]
     old, new = before.node(row.node_id), after.flow_nodes.get(row.node_id)
     if new is None:
         return [f"it rests at {row.node_id}, which version {after.version} does not have"]

@@ -304,6 +304,27 @@ def test_an_instance_that_rests_at_a_missing_node_is_not_moved(
     assert "it rests at CONFIRM, which version 2 does not have" in result.stderr
 
 
+def test_all_instances_of_a_definition_are_moved_with_a_verdict_for_each(
+    kikwi: CommandLine, tmp_path: Path
+) -> None:
+    instance = started(kikwi, "own-external-task")
+    kikwi.json("deploy", another_version(tmp_path, "own-external-task", "handed over", "gone"))
+
+    dry = kikwi.run("definitions", "migrate", "own-external-task", "--dry-run")
+    moved = kikwi.run("definitions", "migrate", "own-external-task")
+    again = kikwi.run("definitions", "migrate", "own-external-task")
+    kikwi.json("deploy", another_version(tmp_path, "own-external-task", "CONFIRM", "AGREE"))
+    refused = kikwi.run("definitions", "migrate", "own-external-task")
+
+    assert [instance["id"], "1", "2", "can", "be", "moved"] in map(
+        str.split, dry.stdout.splitlines()
+    )
+    assert [instance["id"], "1", "2", "moved"] in map(str.split, moved.stdout.splitlines())
+    assert again.stdout == "no running instance of own-external-task has another version\n"
+    assert refused.exit_code == 1
+    assert "    it rests at CONFIRM, which version 3 does not have" in refused.stdout.splitlines()
+
+
 def test_a_deleted_instance_leaves_no_record(kikwi: CommandLine) -> None:
     instance = started(kikwi, "own-external-task")
 

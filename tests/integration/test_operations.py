@@ -1,14 +1,20 @@
 """What people do to running instances, on a real database."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import pytest
 
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.clock import SystemClock
-from kikwiflow_worker.errors import ConflictError, DefinitionError, NotFoundError, OperationError
+from kikwiflow_worker.errors import (
+    ConflictError,
+    DefinitionError,
+    DefinitionNotFoundError,
+    NotFoundError,
+    OperationError,
+)
 from kikwiflow_worker.handler import ExecutionContext, Fatal, task_handler
 from kikwiflow_worker.model.capability import NO_CAPABILITIES, Capabilities
 from kikwiflow_worker.model.runtime import ClaimedTask, IncidentStatus, TaskStatus
@@ -23,6 +29,7 @@ from kikwiflow_worker.store.protocol import (
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 from tests.support.definitions import Json, a_file, a_node, a_start, an_end
+from tests.support.findings import a_join, a_split
 
 pytestmark = pytest.mark.mongo
 
@@ -31,6 +38,11 @@ WAITS = (a_start("SIGN"), a_node("SIGN", "EXTERNAL_TASK", "END"), an_end())
 
 def text(*nodes: Json, **fields: object) -> str:
     return json.dumps(a_file(*nodes, **fields))
+
+
+def waits_of_branches(names: Sequence[str]) -> list[Json]:
+    waits = [a_node(name, "EXTERNAL_TASK", "JOIN") for name in names]
+    return [a_start("SPLIT"), a_split(*names), *waits, a_join(), an_end()]
 
 
 @pytest.fixture
@@ -172,6 +184,63 @@ async def test_a_version_without_the_node_is_refused_and_says_which(kikwiflow: K
     assert verdict.problems == ("it rests at SIGN, which version 2 does not have",)
     assert not verdict.migrated
     assert (await kikwiflow.get_instance(instance.id)).definition_version == 1
+
+
+async def test_all_instances_are_moved_and_each_gets_a_verdict(kikwiflow: Kikwiflow) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    first, second = [await kikwiflow.start("parcel", name) for name in ("P-1", "P-2")]
+    stamps = text(a_start("STAMP"), a_node("STAMP", "EXTERNAL_TASK", "END"), an_end())
+    await kikwiflow.deploy(stamps)
+    await kikwiflow.start("parcel", "P-3")
+    longer = (
+        a_start("SIGN"),
+        a_node("SIGN", "EXTERNAL_TASK", "SEAL"),
+        a_node("SEAL", "EXTERNAL_TASK", "END"),
+        an_end(),
+    )
+    await kikwiflow.deploy(text(*longer))
+
+    planned = [verdict async for verdict in kikwiflow.migrate_all("parcel", dry_run=True)]
+    await kikwiflow.suspend(first.id)
+    moved = [verdict async for verdict in kikwiflow.migrate_all("parcel")]
+    again = [verdict async for verdict in kikwiflow.migrate_all("parcel")]
+
+    assert [(v.from_version, v.to_version, v.migrated) for v in planned] == [
+        (2, 3, False),
+        (1, 3, False),
+        (1, 3, False),
+    ]
+    assert [v.migrated for v in moved] == [False, True, True]
+    assert moved[0].problems == again[0].problems == planned[0].problems
+    assert "it rests at STAMP" in moved[0].problems[0]
+    assert len(again) == 1
+    assert (await kikwiflow.get_instance(second.id)).definition_version == 3
+    with pytest.raises(DefinitionNotFoundError):
+        await anext(kikwiflow.migrate_all("parcel", version=9))
+
+
+async def test_an_instance_that_ends_before_its_turn_gets_no_verdict(kikwiflow: Kikwiflow) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    first, second = [await kikwiflow.start("parcel", name) for name in ("P-1", "P-2")]
+    await kikwiflow.deploy(text(*WAITS, name="longer"))
+
+    verdicts = kikwiflow.migrate_all("parcel")
+    assert (await anext(verdicts)).instance_id == second.id
+    await kikwiflow.cancel(first.id)
+
+    assert [verdict async for verdict in verdicts] == []
+
+
+async def test_a_node_past_the_first_page_of_what_rests_counts(kikwiflow: Kikwiflow) -> None:
+    names = [f"SIGN-{number:03}" for number in range(501)]
+    await kikwiflow.deploy(text(*waits_of_branches(names)))
+    instance = await kikwiflow.start("parcel", "P-1")
+    await kikwiflow.deploy(text(*waits_of_branches(["SEAL", "STAMP"])))
+
+    verdict = await kikwiflow.migrate(instance.id)
+
+    resting = {f"it rests at {name}, which version 2 does not have" for name in names}
+    assert resting <= set(verdict.problems)
 
 
 async def test_listing_by_status_finds_the_suspended(kikwiflow: Kikwiflow) -> None:

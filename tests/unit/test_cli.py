@@ -29,6 +29,7 @@ COMMANDS = [
     ["definitions", "list"],
     ["definitions", "suspend"],
     ["definitions", "resume"],
+    ["definitions", "migrate"],
     ["start"],
     ["instances", "list"],
     ["instances", "show"],
