@@ -139,7 +139,8 @@ class Scheduler:
             for step in self._lost
             if step.task_id in self.store.settled and step.instance_id not in self.store.cancelled
             for name, instance_id, key in step.passed
-            if (instance_id, key) not in self._inline[name]
+            if instance_id not in self.store.cancelled
+            and (instance_id, key) not in self._inline[name]
         ]
 
     # --- what happens
