@@ -218,13 +218,15 @@ async def _commit(
 
 async def _lost(claimed: ClaimedTask, lost: ClaimLostError, commit: Commit) -> Outcome:
     """Tell a lost claim from a race that only the rest of the unit lost."""
+    host = claimed.task.attached_to
     match lost.guard:
-        case EndHost():
+        case EndHost(task_id) if host is not None and task_id == host.host_id:
             # The host ended first: this event is void. Its row normally went with the host.
             with suppress(ClaimLostError):
                 await commit(UnitOfWork((RemoveTask(claimed.claim),), ()))
             return Outcome(OutcomeKind.DISCARDED)
-        case CompleteExternalTask() | MatchKey():
+        case EndHost() | CompleteExternalTask() | MatchKey():
+            # The receiver of its message was faster.
             return Outcome(OutcomeKind.OVERTAKEN)
         case _:
             return Outcome(OutcomeKind.CLAIM_LOST)

@@ -9,6 +9,7 @@ import pytest
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import (
+    ClaimLostError,
     ConflictError,
     DefinitionError,
     DefinitionNotFoundError,
@@ -17,8 +18,9 @@ from kikwiflow_worker.errors import (
 )
 from kikwiflow_worker.handler import ExecutionContext, Fatal, task_handler
 from kikwiflow_worker.model.capability import NO_CAPABILITIES, Capabilities
-from kikwiflow_worker.model.runtime import ClaimedTask, IncidentStatus, TaskStatus
-from kikwiflow_worker.operations.execution import execute_task
+from kikwiflow_worker.model.runtime import ClaimedTask, HostKind, IncidentStatus, TaskStatus
+from kikwiflow_worker.model.unit_of_work import Committed, EndHost, UnitOfWork
+from kikwiflow_worker.operations.execution import OutcomeKind, execute_task
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.protocol import (
     ExternalTaskQuery,
@@ -297,6 +299,34 @@ async def test_an_incident_beside_a_host_is_closed_with_the_host(
     (incident,) = (await kikwiflow.list_incidents(closed)).items
     assert incident.status is IncidentStatus.CLOSED
     assert (await kikwiflow.get_instance(instance.id)).status == "ACTIVE"
+
+
+async def test_a_thrower_whose_receiver_lost_its_host_looks_for_another_one(
+    kikwiflow: Kikwiflow, mongo_uri: str, database_name: str
+) -> None:
+    key = {"providerType": "STATIC", "staticKey": "STAMPED"}
+    throws = a_node("THROW", "EVENT_THROWER", "END", commitBefore=True, **key)
+    await kikwiflow.deploy(text(a_start("THROW"), throws, an_end()))
+    catches = (a_start("CATCH"), a_node("CATCH", "EVENT_CATCHER", "END", **key), an_end())
+    await kikwiflow.deploy(text(*catches, key="letter"))
+    receiver = await kikwiflow.start("letter", "L-1")
+    thrower = await kikwiflow.start("parcel", "P-1")
+    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    assert claimed is not None
+    runtime, services = HandlerRuntime(registry_of([]), threads=1), kikwiflow.services
+    hosts = [EndHost("the-host-of-another-event", HostKind.EXTERNAL_TASK)]
+
+    async def commit(unit: UnitOfWork) -> Committed:
+        if hosts:
+            raise ClaimLostError(hosts.pop())
+        return await services.runtime.commit(unit)
+
+    outcome = await execute_task(services, runtime.invoker(), claimed, commit)
+
+    runtime.close()
+    assert outcome.kind is OutcomeKind.COMPLETED
+    for instance in (receiver, thrower):
+        assert (await kikwiflow.get_instance(instance.id)).status == "COMPLETED"
 
 
 async def test_a_call_activity_waits_while_its_definition_is_suspended(
