@@ -96,6 +96,11 @@ class Event(StrEnum):
         LogLevel.WARNING,
         "An attempt failed; the task is tried again later.",
     )
+    MESSAGE_KEPT = (
+        "message.kept",
+        LogLevel.INFO,
+        "Nobody can take a kept message yet; its task looks again later.",
+    )
     TASK_FAILED = "task.failed", LogLevel.ERROR, "A task failed for good and an incident is open."
     TASK_RELEASED = (
         "task.released",

@@ -44,9 +44,11 @@ class StepReport:
 
     def _report(self, claimed: ClaimedTask, outcome: Outcome, duration_s: float) -> None:
         key = claimed.instance.definition_key if claimed.instance else ""
+        # Without an instance it names a message; a label for each would have no end.
+        node = claimed.task.node_id if claimed.instance else ""
         self._metrics.task_attempts.labels(outcome=outcome.kind.value).inc()
         self._metrics.task_duration.labels(
-            definition=key, node=claimed.task.node_id, outcome=outcome.kind.value
+            definition=key, node=node, outcome=outcome.kind.value
         ).observe(duration_s)
         keys: dict[str, object] = {"definition_key": key, "duration_s": round(duration_s, 4)}
         if outcome.failure is not None:
@@ -56,6 +58,8 @@ class StepReport:
                 emit(Event.TASK_COMPLETED, **keys)
             case OutcomeKind.RETRY_SCHEDULED:
                 emit(Event.TASK_RETRY_SCHEDULED, **keys, **_retry_keys(outcome))
+            case OutcomeKind.KEPT:
+                emit(Event.MESSAGE_KEPT, **keys, **_retry_keys(outcome))
             case OutcomeKind.INCIDENT_OPENED:
                 emit(Event.TASK_FAILED, **keys)
             case OutcomeKind.PARKED:

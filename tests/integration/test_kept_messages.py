@@ -12,7 +12,7 @@ from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import NotFoundError, OperationError
 from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.operations.correlation import CorrelationOutcome
-from kikwiflow_worker.operations.execution import execute_task
+from kikwiflow_worker.operations.execution import OutcomeKind, execute_task
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.protocol import TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
@@ -37,6 +37,7 @@ class Side:
 
     def __init__(self, client: Kikwiflow, store: MongoStore) -> None:
         self.client = client
+        self.kinds: list[OutcomeKind] = []
         self._store = store
         self._handlers = HandlerRuntime(HandlerRegistry(), threads=1)
 
@@ -52,7 +53,8 @@ class Side:
                 return runs
             services = self.client.services
             invoker = self._handlers.invoker()
-            await execute_task(services, invoker, claimed, services.runtime.commit)
+            outcome = await execute_task(services, invoker, claimed, services.runtime.commit)
+            self.kinds.append(outcome.kind)
             runs += 1
 
 
@@ -76,6 +78,7 @@ async def test_a_message_is_kept_until_somebody_waits_for_it(side: Side) -> None
 
     ended = await side.client.get_instance(instance.id)
     assert kept.outcome is CorrelationOutcome.KEPT
+    assert side.kinds == [OutcomeKind.KEPT, OutcomeKind.COMPLETED]
     assert (ended.status, ended.variables) == ("COMPLETED", {"order": "O-1", "amount": 7})
     assert (await side.client.list_tasks(TaskQuery())).items == ()
 
@@ -197,5 +200,6 @@ async def test_a_message_that_its_receiver_cannot_take_stays_kept(side: Side) ->
     await side.work()
 
     (keeper,) = (await side.client.list_tasks(TaskQuery())).items
+    assert side.kinds == [OutcomeKind.KEPT]
     assert "its receiver cannot take it" in str(keeper.error)
     assert (await side.client.get_instance(instance.id)).status == "ACTIVE"

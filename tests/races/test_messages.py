@@ -283,7 +283,7 @@ async def test_a_look_for_who_waits_against_the_wait_that_begins(arena: Arena, r
 
         for looked, completed in results:
             assert not isinstance(completed, Exception)
-            in_vain = looked.kind is OutcomeKind.RETRY_SCHEDULED
+            in_vain = looked.kind is OutcomeKind.KEPT
             assert in_vain or looked.kind in {OutcomeKind.COMPLETED, OutcomeKind.CLAIM_LOST}
             arena.wins[0 if in_vain else 1] += 1
         await arena.run_due()
