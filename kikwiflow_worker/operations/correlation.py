@@ -83,9 +83,7 @@ async def correlate(
     """
     _check(request)
     normal = normalize_all(request.variables)
-    if request.message_id is not None and await services.runtime.find_message(
-        request.message_id, tenant_id=request.tenant_id
-    ):
+    if await _is_known(services, request):
         return Correlation(CorrelationOutcome.KNOWN)
     try:
         for _ in range(MAX_RACES):
@@ -98,6 +96,13 @@ async def correlate(
     except DuplicateMessageError:
         return Correlation(CorrelationOutcome.KNOWN)
     raise too_many_races("correlation")
+
+
+async def _is_known(services: Services, request: CorrelationRequest) -> bool:
+    if request.message_id is None:
+        return False
+    found = await services.runtime.find_message(request.message_id, tenant_id=request.tenant_id)
+    return found is not None
 
 
 async def _deliver(
@@ -131,6 +136,10 @@ async def _keep(
 ) -> Correlation:
     """Keep a message with the task that tries it again: at once, since a wait may have begun meanwhile (R13)."""
     if request.keep_for is None:
+        if await _is_known(
+            services, request
+        ):  # the same message, sent twice at once, took the last receiver
+            return Correlation(CorrelationOutcome.KNOWN)
         raise NotFoundError(
             f"nobody waits for the correlation key {request.key!r}; it has been matched, or its wait has not begun"
         )

@@ -101,16 +101,18 @@ class Services:
     async def find_receiver(
         self, key: str, *, tenant_id: str | None, taken: frozenset[str] = frozenset()
     ) -> Receiver | None:
-        """Return who has waited longest for a key in this tenant, leaving out tasks that are ``taken``."""
-        task = await self.runtime.find_waiting(key, tenant_id=tenant_id, taken=taken)
-        if task is None:
-            return None
-        instance = await self.runtime.find_instance(task.instance_id)
-        group = await self.runtime.find_external_task(task.group_id) if task.group_id else None
-        if instance is None or (task.group_id and group is None):
-            return None
-        definition = await self.get_definition(task.definition_id)
-        return Receiver(definition=definition, instance=instance, task=task, group=group)
+        """Return who has waited longest for a key in this tenant, leaving out tasks that are ``taken``.
+
+        Nobody is only the answer if nobody waits: a task that is matched while it is looked at makes room for the next.
+        """
+        while task := await self.runtime.find_waiting(key, tenant_id=tenant_id, taken=taken):
+            instance = await self.runtime.find_instance(task.instance_id)
+            group = await self.runtime.find_external_task(task.group_id) if task.group_id else None
+            if instance is not None and (group is not None or not task.group_id):
+                definition = await self.get_definition(task.definition_id)
+                return Receiver(definition=definition, instance=instance, task=task, group=group)
+            taken |= {task.id}
+        return None
 
 
 async def drive(services: Services, segment: Segment, invoker: Invoker) -> SegmentResult:

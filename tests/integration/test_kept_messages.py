@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
@@ -11,10 +13,16 @@ from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import NotFoundError, OperationError
 from kikwiflow_worker.model.capability import NO_CAPABILITIES
-from kikwiflow_worker.operations.correlation import CorrelationOutcome
+from kikwiflow_worker.model.runtime import ExternalTask
+from kikwiflow_worker.operations.correlation import (
+    CorrelationOutcome,
+    CorrelationRequest,
+    correlate,
+)
 from kikwiflow_worker.operations.execution import OutcomeKind, execute_task
+from kikwiflow_worker.operations.services import Invoker, Services
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import TaskQuery
+from kikwiflow_worker.store.protocol import RuntimeStore, TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import HandlerRegistry
 from tests.support.definitions import a_file, a_node, a_start, an_end
@@ -40,6 +48,10 @@ class Side:
         self.kinds: list[OutcomeKind] = []
         self._store = store
         self._handlers = HandlerRuntime(HandlerRegistry(), threads=1)
+
+    @property
+    def invoker(self) -> Invoker:
+        return self._handlers.invoker()
 
     async def work(self) -> int:
         """Run everything that is due; return how many tasks ran."""
@@ -118,6 +130,52 @@ async def test_the_same_message_at_once_is_delivered_once(side: Side) -> None:
 
     assert found.count(CorrelationOutcome.DELIVERED) == 1
     assert found.count(CorrelationOutcome.KNOWN) == 7
+
+
+class Overtaken:
+    """A runtime that lets others act between the look for who waits and the read of its instance."""
+
+    def __init__(self, runtime: RuntimeStore, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._runtime = runtime
+        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._runtime, name)
+
+    async def find_waiting(self, key: str, **among: Any) -> ExternalTask | None:
+        """Answer as the database did a moment ago."""
+        found = await self._runtime.find_waiting(key, **among)
+        if meanwhile := self._meanwhile:
+            self._meanwhile = None
+            await meanwhile()
+        return found
+
+
+def overtaken(side: Side, meanwhile: Callable[[], Awaitable[object]]) -> Services:
+    runtime = cast("RuntimeStore", Overtaken(side.client.services.runtime, meanwhile))
+    return replace(side.client.services, runtime=runtime)
+
+
+async def test_a_message_whose_receiver_goes_meanwhile_reaches_the_next(side: Side) -> None:
+    first = await side.client.start("parcel", "P-1", variables={"order": "O-1"})
+    second = await side.client.start("parcel", "P-2", variables={"order": "O-1"})
+    services = overtaken(side, lambda: side.client.correlate("O-1"))
+
+    found = await correlate(services, side.invoker, CorrelationRequest(key="O-1", variables={}))
+
+    assert found.outcome is CorrelationOutcome.DELIVERED
+    ended = [(await side.client.get_instance(one.id)).status for one in (first, second)]
+    assert ended == ["COMPLETED", "COMPLETED"]
+
+
+async def test_a_message_that_its_twin_has_taken_the_receiver_from_is_known(side: Side) -> None:
+    await side.client.start("parcel", "P-1", variables={"order": "O-1"})
+    request = CorrelationRequest(key="O-1", variables={}, message_id="m-1")
+    services = overtaken(side, lambda: side.client.correlate("O-1", message_id="m-1"))
+
+    found = await correlate(services, side.invoker, request)
+
+    assert found.outcome is CorrelationOutcome.KNOWN
 
 
 async def test_a_message_for_nobody_is_refused_unless_it_is_kept(side: Side) -> None:
