@@ -33,7 +33,7 @@ from kikwiflow_worker.operations import (
 from kikwiflow_worker.operations import variables as variable_changes
 from kikwiflow_worker.operations.correlation import Correlation, CorrelationRequest
 from kikwiflow_worker.operations.migration import MigrationVerdict
-from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.operations.services import Invoker, Services
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.store.protocol import (
     Deployment,
@@ -114,6 +114,10 @@ class Kikwiflow:
         """Views for people: lists, counts, workers."""
         return self.services.reads
 
+    def new_invoker(self) -> Invoker:
+        """Return what runs user code for one operation: the handlers this client was given."""
+        return self._handlers.invoker()
+
     def close(self) -> None:
         """Let the threads of inline handlers end. Closes no connection."""
         self._handlers.close()
@@ -192,7 +196,7 @@ class Kikwiflow:
             idempotency_key=idempotency_key,
             priority=priority,
         )
-        return await instances.start(self.services, self._handlers.invoker(), request)
+        return await instances.start(self.services, self.new_invoker(), request)
 
     async def get_instance(self, instance_id: str) -> ProcessInstance:
         """Return a running or ended instance.
@@ -391,7 +395,7 @@ class Kikwiflow:
         """
         return await external_tasks.complete(
             self.services,
-            self._handlers.invoker(),
+            self.new_invoker(),
             task_id,
             variables=variables or {},
             completed_by=completed_by,
@@ -427,7 +431,7 @@ class Kikwiflow:
             message_id=message_id,
             keep_for=keep_for,
         )
-        return await correlation.correlate(self.services, self._handlers.invoker(), request)
+        return await correlation.correlate(self.services, self.new_invoker(), request)
 
     async def list_incidents(
         self, query: IncidentQuery | None = None, *, limit: int = 50, cursor: str | None = None

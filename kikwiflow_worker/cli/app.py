@@ -24,6 +24,7 @@ from kikwiflow_worker.cli.options import (
     settings_options,
 )
 from kikwiflow_worker.cli.output import clean
+from kikwiflow_worker.cli.serve import serve
 from kikwiflow_worker.cli.start import start
 from kikwiflow_worker.cli.store import store
 from kikwiflow_worker.cli.tasks import tasks
@@ -130,6 +131,7 @@ _COMMANDS: Sequence[click.Command] = (
     handlers,
     workers,
     store,
+    serve,
     doctor,
 )
 for _command in _COMMANDS:

@@ -1,0 +1,27 @@
+"""Puts the HTTP application together."""
+
+from fastapi import FastAPI
+
+from kikwiflow_worker import __version__
+from kikwiflow_worker.management.api.definitions import router as definitions
+from kikwiflow_worker.management.backend import Backend
+from kikwiflow_worker.management.problems import add_problem_handlers
+
+BASE_PATH = "/kikwiflow/api/v1"
+"""Of the API, as in Kikwiflow."""
+
+
+def create_app(backend: Backend, *, base_path: str = BASE_PATH) -> FastAPI:
+    """Return the application; it serves what ``backend`` gives, and closes nothing of it."""
+    app = FastAPI(
+        title="Kikwiflow worker",
+        version=__version__,
+        openapi_url=f"{base_path}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.backend = backend
+    add_problem_handlers(app)
+    for router in (definitions,):
+        app.include_router(router, prefix=base_path)
+    return app
