@@ -1,23 +1,18 @@
 """What commands print: tables and fields for people, one JSON document for programs."""
 
-import base64
 import json
-import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from enum import Enum
+from datetime import datetime, timedelta
 from itertools import zip_longest
-from uuid import UUID
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kikwiflow_worker.model.plain_json import iso, to_json
 from kikwiflow_worker.telemetry import mask_credentials
 
 _UNLIMITED_WIDTH = 4000
@@ -54,34 +49,6 @@ _STYLES = {
     "OPEN": "red",
     "fail": "bold red",
 }
-
-
-def to_json(value: object) -> object:
-    """Return ``value`` in JSON's types: instants as ISO 8601 in UTC, Decimals as text, bytes as base64.
-
-    A dataclass becomes an object with its field names as keys; a float that JSON does not know becomes its name.
-    """
-    match value:
-        case Enum():
-            return to_json(value.value)
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else str(value)
-        case datetime():
-            return iso(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case Decimal() | UUID():
-            return str(value)
-        case Mapping():
-            return {str(key): to_json(item) for key, item in value.items()}
-        case list() | tuple() | frozenset():
-            return [to_json(item) for item in value]
-        case _ if is_dataclass(value):
-            return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
-        case _:
-            return str(value)
 
 
 def record_of(value: object, *, without: Sequence[str] = ()) -> dict[str, object]:
@@ -165,11 +132,6 @@ def print_heading(text: str) -> None:
 def plain(value: object) -> str:
     """Return a variable's value in one line, as its JSON."""
     return json.dumps(to_json(value), ensure_ascii=False, allow_nan=False)
-
-
-def iso(at: datetime) -> str:
-    """Return an instant as ISO 8601 text in UTC."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def when(at: datetime | None, now: datetime) -> str | None:

@@ -4,6 +4,7 @@ from fastapi import FastAPI
 
 from kikwiflow_worker import __version__
 from kikwiflow_worker.management.api.definitions import router as definitions
+from kikwiflow_worker.management.api.instances import router as instances
 from kikwiflow_worker.management.backend import Backend
 from kikwiflow_worker.management.problems import add_problem_handlers
 
@@ -22,6 +23,6 @@ def create_app(backend: Backend, *, base_path: str = BASE_PATH) -> FastAPI:
     )
     app.state.backend = backend
     add_problem_handlers(app)
-    for router in (definitions,):
+    for router in (definitions, instances):
         app.include_router(router, prefix=base_path)
     return app

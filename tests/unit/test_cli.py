@@ -12,7 +12,8 @@ import pytest
 from kikwiflow_worker import __version__
 from kikwiflow_worker.cli import main
 from kikwiflow_worker.cli.app import cli
-from kikwiflow_worker.cli.output import clean, first_line, plain, print_table, to_json, when
+from kikwiflow_worker.cli.output import clean, first_line, plain, print_table, when
+from kikwiflow_worker.model.plain_json import to_json
 from kikwiflow_worker.settings import Settings
 from tests.support.cli import CommandLine, restored_logging
 from tests.support.definitions import PROCESS_FOLDER, a_file, a_start, a_task, an_end
@@ -55,6 +56,7 @@ COMMANDS = [
     ["workers"],
     ["store", "check"],
     ["store", "upgrade"],
+    ["serve"],
     ["doctor"],
 ]
 
