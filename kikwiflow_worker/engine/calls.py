@@ -6,6 +6,7 @@ from kikwiflow_worker.engine.draft import Draft
 from kikwiflow_worker.engine.visits import Visit, derived_id
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.limits import MAX_CALL_DEPTH, MAX_CHILDREN
 from kikwiflow_worker.model.nodes import CallActivity, IterationMode
 from kikwiflow_worker.model.runtime import (
     Branch,
@@ -16,12 +17,6 @@ from kikwiflow_worker.model.runtime import (
     TaskType,
 )
 from kikwiflow_worker.model.variables import Value, Variables
-
-MAX_DEPTH = 20
-"""Call activities above one another; more is taken for a process that calls itself without end."""
-
-MAX_CHILDREN = 10_000
-"""Children of one call activity."""
 
 OUTPUTS = "kikwiflow.outputs"
 
@@ -43,7 +38,7 @@ def elements_of(node: CallActivity, variables: Variables) -> tuple[Value, ...]:
         )
     if len(found) > MAX_CHILDREN:
         raise ExecutionError(
-            f"call activity {node.id} would start {len(found):,} children, the limit is {MAX_CHILDREN:,}; "
+            f"call activity {node.id} would start {len(found):,} children, the limit is {MAX_CHILDREN:,} (MAX_CHILDREN); "
             "split the list"
         )
     return tuple(found)
@@ -102,12 +97,12 @@ def new_child(
     A starter whose child was cancelled counts that as an occurrence, and starts another one.
 
     Raises:
-        ExecutionError: Call activities are nested deeper than ``MAX_DEPTH``.
+        ExecutionError: Call activities are nested deeper than ``MAX_CALL_DEPTH``.
     """
     depth = parent.parent.depth + 1 if parent.parent else 1
-    if depth > MAX_DEPTH:
+    if depth > MAX_CALL_DEPTH:
         raise ExecutionError(
-            f"call activity {node.id} is nested {depth} deep, the limit is {MAX_DEPTH}; "
+            f"call activity {node.id} is nested {depth} deep, the limit is {MAX_CALL_DEPTH} (MAX_CALL_DEPTH); "
             "does the process call itself without end?"
         )
     loop, branch = starter.loop, starter.branch

@@ -22,6 +22,7 @@ from kikwiflow_worker.handler import CorrelationItem, StepView
 from kikwiflow_worker.model.capability import Capabilities, Capability
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventLevel, EventType, OutboxEvent, is_recorded
+from kikwiflow_worker.model.limits import MAX_INLINE_NODES, MAX_NESTED_SPLITS, MAX_STEP_NODES
 from kikwiflow_worker.model.nodes import ExecutableTaskNode, FlowNode, RetryPolicy
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -41,9 +42,6 @@ from kikwiflow_worker.model.unit_of_work import (
     RecordEvent,
 )
 from kikwiflow_worker.model.variables import Value
-
-MAX_INLINE_NODES = 1000
-"""A segment that ran this many nodes rests at the next task, so that a loop neither starves others nor never commits."""
 
 
 class StepFailedError(ExecutionError):
@@ -109,6 +107,7 @@ class Draft:
         self._surroundings = surroundings
         self._caller_drives = caller_drives
         self._visited = 0
+        self._nesting = 0
         self._origin = origin
         self._events = 0
 
@@ -116,15 +115,32 @@ class Draft:
         """Count one node; return whether the segment has run long enough to rest at the next task.
 
         Raises:
-            ExecutionError: It has run far longer without meeting any task: the definition loops for ever.
+            ExecutionError: All its paths together pass more nodes than one commit may.
         """
         self._visited += 1
-        if self._visited > 2 * MAX_INLINE_NODES:
+        if self._visited > MAX_STEP_NODES:
             raise ExecutionError(
-                f"more than {2 * MAX_INLINE_NODES} nodes without a task to rest at; "
-                "the definition has a loop of gateways that never ends"
+                f"one step passes more than {MAX_STEP_NODES:,} nodes (MAX_STEP_NODES); "
+                "set commitBefore on a task of the branches, or make the splits smaller"
             )
         return self._visited > MAX_INLINE_NODES
+
+    def enter_split(self, split: FlowNode) -> None:
+        """Begin the branches of a split.
+
+        Raises:
+            ExecutionError: It is inside too many others that have no task to rest at between them.
+        """
+        self._nesting += 1
+        if self._nesting > MAX_NESTED_SPLITS:
+            raise ExecutionError(
+                f"split {split.id} is inside more than {MAX_NESTED_SPLITS} others without a task between them "
+                "(MAX_NESTED_SPLITS); put one before it"
+            )
+
+    def leave_split(self) -> None:
+        """End the branches of a split."""
+        self._nesting -= 1
 
     def time_passed(self, now: datetime | None) -> None:
         """Note the time after user code ran: due dates and retries are counted from there."""

@@ -8,6 +8,7 @@ does not have, and at a node that failed (design 3).
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
+from itertools import count
 
 from kikwiflow_worker.engine.asking import (
     PathState,
@@ -51,6 +52,7 @@ from kikwiflow_worker.engine.visits import Visit, derived_id
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.capability import Capability, HandlerKind
 from kikwiflow_worker.model.events import NodeStatus
+from kikwiflow_worker.model.limits import MAX_INLINE_NODES
 from kikwiflow_worker.model.nodes import (
     BoundaryErrorHandler,
     BoundaryEvent,
@@ -114,7 +116,12 @@ class _Walk:
         self._answered: Callable[[], None] | None = None
 
     def run(self, node_id: str, head: ExecutableTask | None) -> Steps:
-        while True:
+        for passed in count(1):
+            if passed > 2 * MAX_INLINE_NODES:
+                raise ExecutionError(
+                    f"a path passes more than {2 * MAX_INLINE_NODES:,} nodes without a task to rest at "
+                    "(twice MAX_INLINE_NODES); the definition has a loop of gateways that never ends"
+                )
             self._at_boundary = self._draft.count_node() or self._at_boundary
             node = self._draft.definition.node(node_id)
             self._visit_id = head.id if head else derived_id(self._visit_id, node.id)
@@ -129,6 +136,7 @@ class _Walk:
             if isinstance(target, PathState):
                 return target
             node_id, head = target, None
+        raise AssertionError("counting never ends")
 
     def _step(self, node: FlowNode, head: ExecutableTask | None) -> Step:  # noqa: C901 - one case per node type
         match node:
@@ -295,12 +303,14 @@ class _Walk:
         join = draft.definition.node(node.target_join_id or "")
         join_task_id = derived_id(self._visit_id, join.id)
         pending: list[str] = []
+        draft.enter_split(node)
         for index, flow in enumerate(node.outgoing):
             inner = Branch(f"{join_task_id}:{index}", join_task_id)
             target = target_of(node, flow)
             state = yield from walk(draft, target, inner, after=inner.id, at_boundary=True)
             if state is PathState.RESTED:
                 pending.append(inner.id)
+        draft.leave_split()
         if pending:
             waiting = Visit(join_task_id, join, TaskType.JOIN_GATEWAY, self._branch)
             draft.rest_at_join(waiting, pending=tuple(pending))

@@ -15,18 +15,14 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from uuid import UUID
 
 from kikwiflow_worker.errors import VariableError, VariableTooLargeError
+from kikwiflow_worker.model.limits import (
+    MAX_INSTANCE_BYTES,
+    MAX_VALUE_DEPTH,
+    MAX_VARIABLE_BYTES,
+)
 
 Value: TypeAlias = "bool | int | float | str | bytes | datetime | Decimal | UUID | list[Value] | dict[str, Value] | None"
 Variables: TypeAlias = Mapping[str, Value]
-
-MAX_VARIABLE_BYTES = 1024 * 1024
-"""A larger variable is refused when it is set: store a reference instead."""
-
-MAX_INSTANCE_BYTES = 8 * 1024 * 1024
-"""All variables of an instance together; half of what one MongoDB document can hold."""
-
-MAX_DEPTH = 60
-"""Nesting of lists and dicts; MongoDB refuses documents nested deeper than 100."""
 
 _INT64 = range(-(2**63), 2**63)
 _MAX_DECIMAL_DIGITS = 34
@@ -50,7 +46,7 @@ def normalize(name: str, value: object) -> Value:
     if size > MAX_VARIABLE_BYTES:
         raise VariableTooLargeError(
             name,
-            f"has {size:,} bytes, the limit is {MAX_VARIABLE_BYTES:,}; store it elsewhere and keep a reference",
+            f"has {size:,} bytes, the limit is {MAX_VARIABLE_BYTES:,} (MAX_VARIABLE_BYTES); store it elsewhere and keep a reference",
         )
     return normal
 
@@ -93,7 +89,7 @@ def check_total(variables: Variables) -> None:
         raise VariableTooLargeError(
             largest,
             f"is the largest of variables that have {total:,} bytes together, the limit of an instance is "
-            f"{MAX_INSTANCE_BYTES:,}; unset what is no longer needed or keep references",
+            f"{MAX_INSTANCE_BYTES:,} (MAX_INSTANCE_BYTES); unset what is no longer needed or keep references",
         )
 
 
@@ -162,8 +158,10 @@ def _float_text(value: float) -> str:
 
 
 def _normal(name: str, value: object, path: str, depth: int) -> Value:  # noqa: C901, PLR0912 - one case per type
-    if depth > MAX_DEPTH:
-        raise VariableError(name, f"is nested deeper than {MAX_DEPTH} levels")
+    if depth > MAX_VALUE_DEPTH:
+        raise VariableError(
+            name, f"is nested deeper than {MAX_VALUE_DEPTH} levels (MAX_VALUE_DEPTH)"
+        )
     match value:
         case None | bool():
             return value

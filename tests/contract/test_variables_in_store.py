@@ -9,8 +9,8 @@ from pymongo.database import Database
 
 from kikwiflow_worker.errors import StoreError
 from kikwiflow_worker.model.unit_of_work import ChangeVariables, InsertTask
+from kikwiflow_worker.model.limits import MAX_VALUE_DEPTH
 from kikwiflow_worker.model.variables import (
-    MAX_DEPTH,
     AppendToVariable,
     IncrementVariable,
     SetVariable,
@@ -169,7 +169,7 @@ async def test_an_instant_of_any_zone_comes_back_to_the_millisecond(store: Mongo
 
 async def test_the_deepest_value_allowed_can_be_stored(store: MongoStore) -> None:
     deep: Value = "bottom"
-    for level in range(MAX_DEPTH):
+    for level in range(MAX_VALUE_DEPTH):
         deep = [deep] if level % 2 else {"in": deep}
     instance = await put_instance(store)
 

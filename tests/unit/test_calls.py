@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kikwiflow_worker.engine.calls import MAX_CHILDREN, MAX_DEPTH
+from kikwiflow_worker.model.limits import MAX_CALL_DEPTH, MAX_CHILDREN
 from kikwiflow_worker.engine.draft import StepFailedError
 from kikwiflow_worker.engine.effects import DefinitionFound
 from kikwiflow_worker.engine.running import run_task
@@ -312,14 +312,14 @@ def nested(depth: int) -> Run:
 
 
 def test_a_child_is_one_deeper_than_its_parent() -> None:
-    child = child_of(nested(MAX_DEPTH - 1)).instance
+    child = child_of(nested(MAX_CALL_DEPTH - 1)).instance
 
     assert child.parent is not None
-    assert child.parent.depth == MAX_DEPTH
+    assert child.parent.depth == MAX_CALL_DEPTH
 
 
 def test_a_call_that_is_nested_too_deep_waits_for_a_person() -> None:
-    found = nested(MAX_DEPTH)
+    found = nested(MAX_CALL_DEPTH)
 
     assert isinstance(found.guard, FailTask)
     assert "call itself" in found.guard.error

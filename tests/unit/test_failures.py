@@ -14,7 +14,8 @@ from kikwiflow_worker.model.unit_of_work import (
     RemoveTask,
     RescheduleTask,
 )
-from kikwiflow_worker.model.variables import MAX_VARIABLE_BYTES, IncrementVariable, SetVariable
+from kikwiflow_worker.model.limits import MAX_VARIABLE_BYTES
+from kikwiflow_worker.model.variables import IncrementVariable, SetVariable
 from tests.support.definitions import a_flow
 from tests.support.engine import (
     INSTANCE_ID,

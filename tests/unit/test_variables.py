@@ -11,9 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from kikwiflow_worker.errors import VariableError, VariableTooLargeError
+from kikwiflow_worker.model.limits import MAX_VALUE_DEPTH, MAX_VARIABLE_BYTES
 from kikwiflow_worker.model.variables import (
-    MAX_DEPTH,
-    MAX_VARIABLE_BYTES,
     AppendToVariable,
     IncrementVariable,
     SetVariable,
@@ -162,7 +161,7 @@ def nested(depth: int) -> list[object]:
         ({"a": {"b": object()}}, r"holds a object at \.a\.b, which cannot be stored"),
         ({1, 2}, "holds a set"),
         (Parcel, "holds a type"),
-        (nested(MAX_DEPTH + 1), "nested deeper than 60 levels"),
+        (nested(MAX_VALUE_DEPTH + 1), "nested deeper than 60 levels"),
     ],
 )
 def test_a_value_that_cannot_be_stored_is_refused_by_name(value: object, message: str) -> None:
@@ -181,7 +180,7 @@ def test_a_value_that_refers_to_itself_is_refused() -> None:
 
 
 def test_nesting_up_to_the_limit_is_allowed() -> None:
-    assert normalize("deep", nested(MAX_DEPTH)) == nested(MAX_DEPTH)
+    assert normalize("deep", nested(MAX_VALUE_DEPTH)) == nested(MAX_VALUE_DEPTH)
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "$x", "ü", "x" * 255, " "])

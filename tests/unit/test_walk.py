@@ -2,7 +2,7 @@
 
 import pytest
 
-from kikwiflow_worker.engine.draft import MAX_INLINE_NODES
+from kikwiflow_worker.model.limits import MAX_INLINE_NODES
 from kikwiflow_worker.engine.effects import (
     Answered,
     CallHandler,
