@@ -23,6 +23,7 @@ from typing import TypeVar, overload
 from kikwiflow_worker.errors import VariableError
 from kikwiflow_worker.model.capability import Capability, HandlerKind
 from kikwiflow_worker.model.variables import (
+    LIST_ITEM_BYTES,
     AppendToVariable,
     IncrementVariable,
     SetVariable,
@@ -32,7 +33,9 @@ from kikwiflow_worker.model.variables import (
     Variables,
     apply_change,
     check_name,
+    check_size,
     normalize,
+    size_of,
 )
 
 T = TypeVar("T")
@@ -174,6 +177,7 @@ class ExecutionContext(EvaluationContext):
         super().__init__(view, variables)
         self._changes: list[VariableChange] = []
         self._transient = set(transient)
+        self._list_sizes: dict[str, int] = {}
         self._cancelled = threading.Event()
 
     def set(self, name: str, value: object, *, transient: bool = False) -> None:
@@ -213,9 +217,15 @@ class ExecutionContext(EvaluationContext):
         """Append to a list (a missing one counts as empty). Parallel steps never lose an element.
 
         Raises:
-            VariableError: The variable does not hold a list, or the value cannot be stored.
+            VariableError: The variable does not hold a list, the value cannot be stored, or the list would be too large.
         """
-        self._apply(AppendToVariable(name, normalize(name, value)))
+        normal = normalize(name, value)
+        # Counted along: the size of the whole list anew for each element would be quadratic.
+        before = self._list_sizes.get(name) or size_of(self._variables.get(name, []))
+        size = before + size_of(normal) + LIST_ITEM_BYTES
+        check_size(name, size)
+        self._apply(AppendToVariable(name, normal))
+        self._list_sizes[name] = size
 
     @property
     def is_cancelled(self) -> bool:
@@ -237,6 +247,7 @@ class ExecutionContext(EvaluationContext):
         self._cancelled.set()
 
     def _apply(self, change: VariableChange) -> None:
+        self._list_sizes.pop(change.name, None)
         apply_change(self._variables, change)
         if change.name not in self._transient:
             self._changes.append(change)

@@ -16,7 +16,7 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
     TaskType,
 )
-from kikwiflow_worker.model.variables import Value, Variables
+from kikwiflow_worker.model.variables import Value, Variables, check_total
 
 OUTPUTS = "kikwiflow.outputs"
 
@@ -98,6 +98,7 @@ def new_child(
 
     Raises:
         ExecutionError: Call activities are nested deeper than ``MAX_CALL_DEPTH``.
+        VariableTooLargeError: With its element the child would pass the limit of an instance.
     """
     depth = parent.parent.depth + 1 if parent.parent else 1
     if depth > MAX_CALL_DEPTH:
@@ -111,6 +112,7 @@ def new_child(
     variables = dict(parent.variables)
     if node.collection_variable and node.element_variable:
         variables[node.element_variable] = loop.element[0]
+    check_total(variables, before=parent.variables)
     suffix = f"#{loop.index}" if node.collection_variable is not None else ""
     return ProcessInstance(
         id=derived_id(starter.id, f"child#{starter.occurrence or 0}"),

@@ -118,8 +118,12 @@ def _split_problems(
         yield error(path, f"the join {join_id!r} {found}", "write the key of a JOIN_GATEWAY")
         return
     paths = _Search(split, edges)
-    targets = [flow.target_node_id for flow in split.outgoing if flow.target_node_id in nodes]
-    if targets and not any(paths.leads(target, {join_id}) for target in targets):
+    targets = {
+        index: flow.target_node_id
+        for index, flow in enumerate(split.outgoing)
+        if flow.target_node_id is not None and flow.target_node_id in nodes
+    }
+    if targets and not any(paths.leads(target, {join_id}) for target in targets.values()):
         yield error(
             path,
             f"no branch of the split leads to its join {join_id!r}",
@@ -127,8 +131,8 @@ def _split_problems(
         )
     paths = _Search(split, edges)
     goals = {join_id, *ends}
-    for index, flow in enumerate(split.outgoing):
-        if flow.target_node_id in nodes and not paths.leads(flow.target_node_id, goals):
+    for index, target in targets.items():
+        if not paths.leads(target, goals):
             yield error(
                 at(split.id, "outgoing", index),
                 f"this branch leads neither to {join_id!r} nor to an end, so the join waits for ever",

@@ -82,7 +82,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         "MAX_INSTANCE_BYTES",
         f"{MAX_INSTANCE_BYTES:,} bytes",
-        "all variables of an instance, as a step sees them; a step that makes them smaller is let through",
+        "all variables of an instance, as a step sees them; a step that adds nothing is let through",
         "as an incident VARIABLES_TOO_LARGE; a start, a completion, a message or a person's change is refused",
     ),
     Limit(

@@ -24,6 +24,9 @@ from kikwiflow_worker.model.limits import (
 Value: TypeAlias = "bool | int | float | str | bytes | datetime | Decimal | UUID | list[Value] | dict[str, Value] | None"
 Variables: TypeAlias = Mapping[str, Value]
 
+LIST_ITEM_BYTES = 6
+"""What an element of a list takes besides itself, about: its type and its index as text."""
+
 _INT64 = range(-(2**63), 2**63)
 _MAX_DECIMAL_DIGITS = 34
 
@@ -42,13 +45,21 @@ def normalize(name: str, value: object) -> Value:
     """
     check_name(name)
     normal = _normal(name, value, "", 0)
-    size = size_of(normal)
+    check_size(name, size_of(normal))
+    return normal
+
+
+def check_size(name: str, size: int) -> None:
+    """Refuse a variable of ``size`` bytes.
+
+    Raises:
+        VariableTooLargeError: It is larger than ``MAX_VARIABLE_BYTES``.
+    """
     if size > MAX_VARIABLE_BYTES:
         raise VariableTooLargeError(
             name,
             f"has {size:,} bytes, the limit is {MAX_VARIABLE_BYTES:,} (MAX_VARIABLE_BYTES); store it elsewhere and keep a reference",
         )
-    return normal
 
 
 def normalize_all(values: Mapping[str, object]) -> dict[str, Value]:
@@ -76,21 +87,32 @@ def check_name(name: object) -> None:
         )
 
 
-def check_total(variables: Variables) -> None:
+def check_total(variables: Variables, *, before: Variables | None = None) -> None:
     """Refuse variables that are too large together.
+
+    Args:
+        before: What there was: parallel branches together may have passed the limit, and a step that adds nothing is
+            let through.
 
     Raises:
         VariableTooLargeError: They pass ``MAX_INSTANCE_BYTES``; the largest variable is named.
     """
-    sizes = {name: size_of(value) + len(name) * 2 for name, value in variables.items()}
+    sizes = _sizes(variables)
     total = sum(sizes.values())
-    if total > MAX_INSTANCE_BYTES:
-        largest = max(sizes, key=lambda name: sizes[name])
-        raise VariableTooLargeError(
-            largest,
-            f"is the largest of variables that have {total:,} bytes together, the limit of an instance is "
-            f"{MAX_INSTANCE_BYTES:,} (MAX_INSTANCE_BYTES); unset what is no longer needed or keep references",
-        )
+    if total <= MAX_INSTANCE_BYTES:
+        return
+    if before is not None and total <= sum(_sizes(before).values()):
+        return
+    largest = max(sizes, key=lambda name: sizes[name])
+    raise VariableTooLargeError(
+        largest,
+        f"is the largest of variables that have {total:,} bytes together, the limit of an instance is "
+        f"{MAX_INSTANCE_BYTES:,} (MAX_INSTANCE_BYTES); unset what is no longer needed or keep references",
+    )
+
+
+def _sizes(variables: Variables) -> dict[str, int]:
+    return {name: size_of(value) + len(name) * 2 for name, value in variables.items()}
 
 
 def size_of(value: Value) -> int:
@@ -101,7 +123,7 @@ def size_of(value: Value) -> int:
         case bytes():
             return len(value) + 6
         case list():
-            return 8 + sum(size_of(item) + 6 for item in value)
+            return 8 + sum(size_of(item) + LIST_ITEM_BYTES for item in value)
         case dict():
             return 8 + sum(
                 size_of(item) + len(key.encode("utf-8", "surrogatepass")) + 2
@@ -280,6 +302,8 @@ VariableChange: TypeAlias = SetVariable | UnsetVariable | IncrementVariable | Ap
 def apply_change(variables: dict[str, Value], change: VariableChange) -> None:
     """Apply one change to ``variables`` in place, as the store will.
 
+    What a list of many appends comes to is for the caller to check, once (``check_size``).
+
     Raises:
         VariableError: Incrementing what is not a number, or appending to what is not a list.
     """
@@ -299,7 +323,7 @@ def apply_change(variables: dict[str, Value], change: VariableChange) -> None:
                 raise VariableError(
                     name, f"cannot be appended to: it holds a {type(items).__name__}"
                 )
-            variables[name] = normalize(name, [*items, value])
+            variables[name] = [*items, value]
 
 
 def net_changes(changes: Sequence[VariableChange]) -> tuple[VariableChange, ...]:

@@ -213,9 +213,7 @@ async def _commit(
         except (ClaimLostError, StoreUnavailableError):
             raise
         except (StoreError, VariableTooLargeError) as error:
-            too_large = isinstance(error, VariableTooLargeError)
-            kind = IncidentType.VARIABLES_TOO_LARGE if too_large else IncidentType.FAILED_JOB
-            result = _refused(services, claimed, error, kind)
+            result = _refused(services, claimed, error)
             committed = await commit(result.unit)
     except ClaimLostError as lost:
         return await _lost(claimed, lost, commit)
@@ -249,7 +247,7 @@ async def _run(
     except (StepCancelledError, StoreUnavailableError):
         raise
     except (ExecutionError, DefinitionError) as error:
-        return _refused(services, claimed, error, IncidentType.FAILED_JOB)
+        return _refused(services, claimed, error)
     except Exception as error:
         failure = fatal_failure(error, stack_trace=traceback.format_exc())
         return _give_up(services, claimed, IncidentType.FAILED_JOB, failure)
@@ -265,10 +263,10 @@ def _worker_lost(services: Services, claimed: ClaimedTask) -> SegmentResult:
     return _give_up(services, claimed, IncidentType.WORKER_LOST, failure)
 
 
-def _refused(
-    services: Services, claimed: ClaimedTask, error: Exception, incident_type: IncidentType
-) -> SegmentResult:
-    return _give_up(services, claimed, incident_type, fatal_failure(error))
+def _refused(services: Services, claimed: ClaimedTask, error: Exception) -> SegmentResult:
+    too_large = isinstance(error, VariableTooLargeError)
+    kind = IncidentType.VARIABLES_TOO_LARGE if too_large else IncidentType.FAILED_JOB
+    return _give_up(services, claimed, kind, fatal_failure(error))
 
 
 def _give_up(

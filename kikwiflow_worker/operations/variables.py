@@ -56,7 +56,7 @@ async def _change(
     variables = dict(instance.variables)
     for change in changes:
         apply_change(variables, change)
-    check_total(variables)
+    check_total(variables, before=instance.variables)
     if not changes:
         return instance
     written: list[Change] = [ChangeVariables(instance_id, changes)]

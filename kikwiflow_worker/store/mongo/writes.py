@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import assert_never
 from uuid import NAMESPACE_OID, uuid5
 
 from pymongo.errors import DuplicateKeyError
@@ -41,10 +40,7 @@ from kikwiflow_worker.model.unit_of_work import (
     ReserveStartKey,
 )
 from kikwiflow_worker.model.variables import (
-    AppendToVariable,
-    IncrementVariable,
     SetVariable,
-    UnsetVariable,
     VariableChange,
     net_changes,
 )
@@ -56,20 +52,16 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_instance,
     encode_message,
     encode_task,
-    encode_value,
-    encode_variable,
-    escape_key,
     tenant_scoped,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
 from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
 from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
+from kikwiflow_worker.store.mongo.variable_writes import RUNNING, variable_update, write_variables
 
 _AFTER_STEPS = 1_000_000
 """Positions in a commit from which events of its ends begin."""
-
-_RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
 
 
 class Writes:
@@ -160,8 +152,7 @@ class Writes:
     async def _change(self, change: Change, *, session: Session) -> ProcessInstance | None:
         match change:
             case ChangeVariables(instance_id, changes):
-                update = variable_update(net_changes(changes))
-                await self._change_running(instance_id, update, session)
+                await self._write_variables(instance_id, net_changes(changes), session)
                 return None
             case RemoveArrivals(join_task_id):
                 found = {"joinTaskId": join_task_id, "status": TaskStatus.ARRIVED.value}
@@ -181,13 +172,22 @@ class Writes:
             case _:
                 return None
 
+    async def _write_variables(
+        self, instance_id: str, changes: Sequence[VariableChange], session: Session
+    ) -> None:
+        update = variable_update(changes)
+        if not await write_variables(
+            self._collections.instances, instance_id, update, session=session
+        ):
+            raise _not_running(instance_id)
+
     async def _change_running(self, instance_id: str, update: Document, session: Session) -> None:
-        found = {"_id": instance_id, "status": _RUNNING}
+        found = {"_id": instance_id, "status": RUNNING}
         result = await settled(
             self._collections.instances.update_one(found, update, session=session)
         )
         if result.matched_count != 1:
-            raise ClaimLostError(None, f"instance {instance_id} is not running any more")
+            raise _not_running(instance_id)
 
     async def _detach(self, host_id: str, except_task_id: str | None, session: Session) -> None:
         """Remove what hangs on a host, found by query: later cycles of a timer have ids that nobody loaded (R10)."""
@@ -232,7 +232,7 @@ class Writes:
     ) -> ProcessInstance | None:
         """End a path; whether it is the last is decided by what is stored now, never by what was loaded (R11)."""
         instances = self._collections.instances
-        last = {"_id": instance_id, "status": _RUNNING, "openPaths": 1}
+        last = {"_id": instance_id, "status": RUNNING, "openPaths": 1}
         document = await settled(instances.find_one_and_delete(last, session=session))
         if document is None:
             await self._change_running(instance_id, {"$inc": {"openPaths": -1}}, session)
@@ -298,8 +298,7 @@ class Writes:
             outputs = parent.outputs_from(child.variables)
             if outputs:
                 changes = [SetVariable(name, value) for name, value in outputs.items()]
-                update = variable_update(changes)
-                await self._change_running(parent.instance_id, update, session)
+                await self._write_variables(parent.instance_id, changes, session)
             return
         message = f"its child instance {child.id} was cancelled; retry starts another one"
         failed = {"status": TaskStatus.ERROR.value, "error": message}
@@ -344,6 +343,10 @@ def children_canceller(children: Branch, definition_id: str, now: datetime) -> E
         claimable_at=now,
         branch=children,
     )
+
+
+def _not_running(instance_id: str) -> ClaimLostError:
+    return ClaimLostError(None, f"instance {instance_id} is not running any more")
 
 
 def _events_of(changes: Sequence[Change]) -> list[OutboxEvent]:
@@ -395,25 +398,3 @@ async def insert_if_absent(collection: Collection, document: Document) -> None:
     fields = {field: value for field, value in document.items() if field != "_id"}
     found = {"_id": document["_id"]}
     await settled(collection.update_one(found, {"$setOnInsert": fields}, upsert=True))
-
-
-def variable_update(changes: Sequence[VariableChange]) -> Document:
-    """Return the update for net changes of variables, each by its own path (protocol R17)."""
-    update: Document = {}
-    for change in changes:
-        path = f"variables.{escape_key(change.name)}"
-        match change:
-            case SetVariable(name, value):
-                update.setdefault("$set", {})[path] = encode_variable(name, value)
-            case UnsetVariable():
-                update.setdefault("$unset", {})[path] = ""
-            case IncrementVariable(name, by):
-                update.setdefault("$set", {})[f"{path}.name"] = name
-                update.setdefault("$inc", {})[f"{path}.value"] = by
-            case AppendToVariable(name, value):
-                update.setdefault("$set", {})[f"{path}.name"] = name
-                each = update.setdefault("$push", {}).setdefault(f"{path}.value", {"$each": []})
-                each["$each"].append(encode_value(value))
-            case _:
-                assert_never(change)
-    return update
