@@ -8,8 +8,8 @@ import pytest
 from pymongo.database import Database
 
 from kikwiflow_worker.errors import StoreError
-from kikwiflow_worker.model.unit_of_work import ChangeVariables, InsertTask
 from kikwiflow_worker.model.limits import MAX_VALUE_DEPTH
+from kikwiflow_worker.model.unit_of_work import ChangeVariables, InsertTask
 from kikwiflow_worker.model.variables import (
     AppendToVariable,
     IncrementVariable,

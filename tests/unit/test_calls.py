@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from kikwiflow_worker.model.limits import MAX_CALL_DEPTH, MAX_CHILDREN
 from kikwiflow_worker.engine.draft import StepFailedError
 from kikwiflow_worker.engine.effects import DefinitionFound
 from kikwiflow_worker.engine.running import run_task
 from kikwiflow_worker.engine.visits import derived_id
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.limits import MAX_CALL_DEPTH, MAX_CHILDREN
 from kikwiflow_worker.model.runtime import (
     Branch,
     ClaimedTask,

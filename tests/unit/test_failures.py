@@ -7,6 +7,7 @@ import pytest
 from kikwiflow_worker.engine.draft import StepFailedError
 from kikwiflow_worker.engine.effects import Answered, DueDateGiven, FailureKind, HandlerReturned
 from kikwiflow_worker.errors import ExecutionError
+from kikwiflow_worker.model.limits import MAX_VARIABLE_BYTES
 from kikwiflow_worker.model.runtime import IncidentType, TaskStatus, TaskType
 from kikwiflow_worker.model.unit_of_work import (
     FailTask,
@@ -14,7 +15,6 @@ from kikwiflow_worker.model.unit_of_work import (
     RemoveTask,
     RescheduleTask,
 )
-from kikwiflow_worker.model.limits import MAX_VARIABLE_BYTES
 from kikwiflow_worker.model.variables import IncrementVariable, SetVariable
 from tests.support.definitions import a_flow
 from tests.support.engine import (

@@ -27,6 +27,7 @@ from kikwiflow_worker.errors import (
 
 _NOT_ALLOWED = {13, 18}
 _TOO_LARGE = {10334, 17419, 17420}
+_LARGER_THAN_CACHE = 388
 _PASSING = {
     6,
     7,
@@ -64,7 +65,7 @@ def translated(doing: str) -> Iterator[None]:
 
     Raises:
         StoreUnavailableError: The database was away, slow or busy; the call can be repeated.
-        VariableTooLargeError: A document passed the database's limit.
+        VariableTooLargeError: A document passed the database's limit, or a transaction its cache.
         ConfigurationError: The credentials are refused, or the address cannot be used.
         StoreError: Anything else the database refused.
     """
@@ -102,6 +103,12 @@ def translate(error: PyMongoError, doing: str) -> Exception:
     if isinstance(error, DocumentTooLarge) or code in _TOO_LARGE:
         return VariableTooLargeError(
             "(all together)", "pass the 16 MB that one MongoDB document can hold"
+        )
+    if code == _LARGER_THAN_CACHE:
+        return VariableTooLargeError(
+            "(all together)",
+            "make this commit larger than the cache of the server takes in one transaction; give MongoDB a larger cache "
+            "(--wiredTigerCacheSizeGB), or unset what is no longer needed, then retry",
         )
     if is_passing(error):
         return StoreUnavailableError(
