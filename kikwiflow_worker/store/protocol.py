@@ -367,7 +367,7 @@ class ReadStore(Protocol):
         ...
 
     async def count_by_status(self, *, definition_key: str | None = None) -> dict[str, int]:
-        """Return how many instances there are by status, ended ones included."""
+        """Return how many instances there are by status, ended ones included; each count stops at a cap."""
         ...
 
     async def list_waiting_handlers(self) -> tuple[WaitingHandler, ...]:

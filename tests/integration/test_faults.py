@@ -16,6 +16,7 @@ from kikwiflow_worker.errors import (
     ConfigurationError,
     StoreError,
     StoreUnavailableError,
+    VariableTooLargeError,
 )
 from kikwiflow_worker.model.runtime import InstanceStatus, TaskStatus, TaskType
 from kikwiflow_worker.model.unit_of_work import (
@@ -27,7 +28,7 @@ from kikwiflow_worker.model.unit_of_work import (
     RemoveTask,
     ReserveStartKey,
 )
-from kikwiflow_worker.model.variables import IncrementVariable
+from kikwiflow_worker.model.variables import IncrementVariable, SetVariable
 from kikwiflow_worker.store.mongo.driver import client_options
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
@@ -153,6 +154,23 @@ async def test_a_claim_that_was_lost_stays_lost_through_a_fault(
 
     with failing(command, **what) as fired, pytest.raises(ClaimLostError):
         await commit(store, InsertTask(a_task()), guards=(RemoveTask(held),))
+
+    assert fired == [1]
+    assert snapshot(data) == before
+
+
+async def test_a_commit_that_the_server_s_cache_cannot_take_is_refused_as_too_large(
+    store: MongoStore, data: Database[Json], failing: Failing
+) -> None:
+    instance = await put_instance(store)
+    before = snapshot(data)
+    change = ChangeVariables(instance.id, (SetVariable("a", 1),))
+
+    with (
+        failing("update", errorCode=388) as fired,
+        pytest.raises(VariableTooLargeError, match="wiredTigerCacheSizeGB"),
+    ):
+        await commit(store, InsertTask(a_task()), change)
 
     assert fired == [1]
     assert snapshot(data) == before

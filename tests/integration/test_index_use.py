@@ -1,7 +1,6 @@
 """What the server examines for what the store asks, as its own profiler counts it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,6 +26,7 @@ from kikwiflow_worker.store.protocol import (
     TaskQuery,
 )
 from tests.support.mongo import MongoServer
+from tests.support.profiler import profiled
 from tests.support.stores import (
     FAR_AWAY,
     LOCK,
@@ -55,20 +55,6 @@ async def store(mongo_server: MongoServer, data: Database[Json]) -> AsyncIterato
     await opened.ping()
     yield opened
     await opened.close()
-
-
-@contextmanager
-def profiled(data: Database[Json]) -> Iterator[list[Json]]:
-    """Collect what the server notes about each command on the database."""
-    entries: list[Json] = []
-    data.command("profile", 2)
-    try:
-        yield entries
-    finally:
-        data.command("profile", 0)
-        own = {"ns": {"$ne": f"{data.name}.system.profile"}, "planSummary": {"$exists": True}}
-        entries += data["system.profile"].find(own)
-        data.drop_collection("system.profile")
 
 
 def put_rows(

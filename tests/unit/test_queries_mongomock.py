@@ -1,5 +1,6 @@
 """Read queries and document mapping on an emulator; it is no evidence for claims or commits."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from kikwiflow_worker.model.runtime import (
     ExternalTask,
     Incident,
     IncidentType,
+    InstanceStatus,
     ProcessInstance,
     TaskStatus,
     TaskType,
@@ -88,7 +90,8 @@ async def test_an_instance_is_listed_as_it_was_stored(
 async def test_ended_instances_come_from_the_history(
     collections: Collections, queries: Queries
 ) -> None:
-    await collections.history.insert_one(encode_instance(an_instance("instance-1")))
+    ended = replace(an_instance("instance-1"), status=InstanceStatus.COMPLETED)
+    await collections.history.insert_one(encode_instance(ended))
 
     assert len((await queries.list_instances(InstanceQuery(ended=True))).items) == 1
     assert (await queries.list_instances(InstanceQuery())).items == ()

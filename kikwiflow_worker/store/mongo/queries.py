@@ -42,10 +42,19 @@ from kikwiflow_worker.store.protocol import (
 T = TypeVar("T")
 
 MAX_PAGE = 500
+COUNT_CAP = 10_000
+"""Where counts of instances stop."""
+
 DUE_CAP = 10_000
 """Where counts of due work stop."""
 
 _MAX_TIME_MS = 5_000
+_MAX_HANDLERS = 200
+_RUNNING = [
+    each.value
+    for each in (InstanceStatus.ACTIVE, InstanceStatus.SUSPENDED, InstanceStatus.CANCELLING)
+]
+_ENDED = [InstanceStatus.COMPLETED.value, InstanceStatus.CANCELLED.value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +89,8 @@ class Queries:
 
     async def list_definitions(self, *, key: str | None = None) -> tuple[DefinitionSummary, ...]:
         """Return the latest version of every key, or all versions of one."""
-        found = {"key": key} if key else {}
         with translated("listing definitions"):
-            cursor = self._collections.definitions.find(
-                found, {"source": 0}, max_time_ms=_MAX_TIME_MS
-            )
-            rows = await cursor.sort([("key", 1), ("version", -1)]).to_list(None)
+            rows = await (self._versions(key) if key else self._latest_versions())
         summaries = [
             DefinitionSummary(
                 id=row["_id"],
@@ -97,12 +102,32 @@ class Queries:
             )
             for row in rows
         ]
-        if key:
-            return tuple(summaries)
-        latest: dict[str, DefinitionSummary] = {}
-        for summary in summaries:
-            latest.setdefault(summary.key, summary)
-        return tuple(latest.values())
+        return tuple(summaries)
+
+    async def _versions(self, key: str) -> list[Document]:
+        cursor = self._collections.definitions.find(
+            {"key": key}, {"source": 0}, max_time_ms=_MAX_TIME_MS
+        )
+        found: list[Document] = await cursor.sort([("key", 1), ("version", -1)]).to_list(None)
+        return found
+
+    async def _latest_versions(self) -> list[Document]:
+        """Return the latest version of each key, one index seek each."""
+        found: list[Document] = []
+        after = ""
+        while True:
+            row = await settled(
+                self._collections.definitions.find_one(
+                    {"key": {"$gt": after}},
+                    {"source": 0},
+                    sort=[("key", 1), ("version", -1)],
+                    max_time_ms=_MAX_TIME_MS,
+                )
+            )
+            if row is None:
+                return found
+            found.append(row)
+            after = row["key"]
 
     async def list_instances(
         self, query: InstanceQuery, *, limit: int = 50, cursor: str | None = None
@@ -116,6 +141,8 @@ class Queries:
             parentInstanceId=query.parent_id,
         )
         collection = self._collections.history if query.ended else self._collections.instances
+        # Said also where it does not matter: it leads the indexes.
+        found.setdefault("status", {"$in": _ENDED if query.ended else _RUNNING})
         return await self._page(collection, found, _STARTED, decode_instance, limit, cursor)
 
     async def list_tasks(
@@ -130,6 +157,7 @@ class Queries:
         )
         if query.retrying:
             found |= {"status": TaskStatus.PENDING.value, "attempts": {"$gt": 0}}
+        found.setdefault("status", {"$in": [status.value for status in TaskStatus]})
         return await self._page(
             self._collections.tasks, found, _CREATED, decode_task, limit, cursor
         )
@@ -176,35 +204,57 @@ class Queries:
         )
 
     async def count_by_status(self, *, definition_key: str | None = None) -> dict[str, int]:
-        """Return how many instances there are by status."""
+        """Return how many instances there are by status, each counted up to ``COUNT_CAP``."""
         found = _given(processDefinitionKey=definition_key)
         counts: dict[str, int] = {}
         with translated("counting instances"):
             for collection, statuses in (
-                (self._collections.instances, ("ACTIVE", "SUSPENDED", "CANCELLING")),
-                (self._collections.history, ("COMPLETED", "CANCELLED")),
+                (self._collections.instances, _RUNNING),
+                (self._collections.history, _ENDED),
             ):
                 for status in statuses:
-                    counts[InstanceStatus(status).value] = await settled(
+                    counts[status] = await settled(
                         collection.count_documents(
-                            {**found, "status": status}, maxTimeMS=_MAX_TIME_MS
+                            {**found, "status": status}, limit=COUNT_CAP, maxTimeMS=_MAX_TIME_MS
                         )
                     )
         return counts
 
     async def list_waiting_handlers(self) -> tuple[WaitingHandler, ...]:
-        """Return what due tasks need, by handler, from the first ``DUE_CAP`` due tasks."""
-        due = self._due() | {"status": TaskStatus.PENDING.value, "handlerName": {"$type": "string"}}
-        fields = {"handlerName": 1, "claimableAt": 1}
+        """Return what due tasks need, by handler, each counted up to ``DUE_CAP``; the first ``_MAX_HANDLERS`` by name.
+
+        One seek leads from each handler to the next, so that none is hidden behind the backlog of another.
+        """
+        waiting: list[WaitingHandler] = []
+        after = ""
         with translated("looking for waiting tasks"):
-            cursor = self._collections.tasks.find(due, fields, max_time_ms=_MAX_TIME_MS)
-            rows = await cursor.limit(DUE_CAP).to_list(DUE_CAP)
-        waiting: dict[str, list[datetime]] = {}
-        for row in rows:
-            waiting.setdefault(row["handlerName"], []).append(row["claimableAt"])
-        return tuple(
-            WaitingHandler(name, len(times), min(times)) for name, times in sorted(waiting.items())
+            for _ in range(_MAX_HANDLERS):
+                next_one = {**self._due(), "handlerName": {"$gt": after}}
+                row = await self._first_due(next_one, {"handlerName": 1}, "handlerName")
+                if row is None:
+                    break
+                after = row["handlerName"]
+                found = await self._waiting_for(after)
+                waiting += [found] if found else []
+        return tuple(waiting)
+
+    async def _waiting_for(self, handler_name: str) -> WaitingHandler | None:
+        due = {**self._due(), "handlerName": handler_name, "status": TaskStatus.PENDING.value}
+        oldest = await self._first_due(due, {"claimableAt": 1}, "claimableAt")
+        if oldest is None:
+            return None
+        count = await settled(
+            self._collections.tasks.count_documents(due, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS)
         )
+        return WaitingHandler(handler_name, count, oldest["claimableAt"])
+
+    async def _first_due(self, found: Document, fields: Document, by: str) -> Document | None:
+        row: Document | None = await settled(
+            self._collections.tasks.find_one(
+                found, fields, sort=[(by, 1)], hint="claim", max_time_ms=_MAX_TIME_MS
+            )
+        )
+        return row
 
     async def list_workers(self) -> tuple[WorkerRecord, ...]:
         """Return the workers that were seen lately, the latest first."""
