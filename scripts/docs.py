@@ -16,6 +16,7 @@ import click
 
 from kikwiflow_worker import errors
 from kikwiflow_worker.cli.app import cli
+from kikwiflow_worker.model.limits import LIMITS
 from kikwiflow_worker.settings import Settings, settings_reference
 from kikwiflow_worker.store.mongo.collections import COLLECTION_NAMES, INDEXES, SCHEMA_VERSION
 from kikwiflow_worker.telemetry import events_reference, metrics_reference
@@ -86,6 +87,20 @@ def stored_documents() -> str:
     )
 
 
+def limits() -> str:
+    rows = [
+        f"| `{limit.name}` | {limit.value} | {limit.of} | {limit.refused} |" for limit in LIMITS
+    ]
+    head = "| Limit | Value | Of what | What would pass it is refused |\n|---|---|---|---|\n"
+    return (
+        "# Limits\n\nWhat would pass a limit is refused by its name, and nothing is written. The values are constants of "
+        "`kikwiflow_worker.model.limits`; [Limits and load](../explanation/limits.md) says where they come from.\n\n"
+        + head
+        + "\n".join(rows)
+        + "\n"
+    )
+
+
 def command_line() -> str:
     return (
         "# Command line\n\nWithout a command, `kikwiflow-worker` runs a worker; its options are the "
@@ -147,6 +162,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors.md": error_reference,
     "events.md": events,
     "indexes.md": stored_documents,
+    "limits.md": limits,
     "metrics.md": metrics,
 }
 

@@ -67,7 +67,10 @@ class Arrivals:
             "pendingBranchIds": {"$in": arrived},
         }
         result = await settled(
-            self._tasks.find_one_and_update(found, pull_pipeline(arrived), return_document=True)
+            # The list of a join of thousands of branches is not sent back for each of them.
+            self._tasks.find_one_and_update(
+                found, pull_pipeline(arrived), projection={"status": 1}, return_document=True
+            )
         )
         return int(result is not None and result["status"] == TaskStatus.PENDING.value)
 
