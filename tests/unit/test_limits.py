@@ -1,5 +1,6 @@
 """Both sides of each limit on definitions and steps, and that the work grows with the size and no faster."""
 
+import json
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -32,6 +33,8 @@ from kikwiflow_worker.model.limits import (
 from kikwiflow_worker.model.nodes import EventCatcher
 from kikwiflow_worker.model.unit_of_work import InsertTask
 from kikwiflow_worker.model.variables import AppendToVariable, UnsetVariable, check_total
+from kikwiflow_worker.store.mongo import variable_writes
+from kikwiflow_worker.testing import Harness
 from tests.support.definitions import Json, a_file, a_flow, a_node, a_start, a_task, an_end, read
 from tests.support.engine import a_definition, started
 from tests.support.findings import HANDLER, a_gateway, a_join, a_split, errors_of, problems_of
@@ -314,3 +317,21 @@ def test_every_limit_is_on_the_page_with_its_value() -> None:
     assert [limit.name for limit in LIMITS] == [name for name in vars(limits) if name in constants]
     for limit in LIMITS:
         assert limit.value.split()[0] == f"{getattr(limits, limit.name):,}"
+
+
+async def test_without_transactions_what_is_too_large_is_refused_before_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(variable_writes, "MAX_DOCUMENT_BYTES", 3_000)
+    wait = a_node("WAIT", "EXTERNAL_TASK", "END")
+    async with Harness() as harness:
+        await harness.deploy(json.dumps(a_file(a_start("WAIT"), wait, an_end())))
+        instance = await harness.start("parcel", "P-1", variables={"a": "x" * 1_000})
+
+        await harness.client.set_variables(instance.id, {"b": "x" * 1_000})
+        with pytest.raises(VariableTooLargeError, match="MAX_DOCUMENT_BYTES"):
+            await harness.client.set_variables(instance.id, {"c": "x" * 1_000})
+
+        assert set((await harness.instance(instance.id)).variables) == {"a", "b"}
+        await harness.client.unset_variables(instance.id, "a")
+        await harness.client.set_variables(instance.id, {"c": "x" * 1_000})
