@@ -161,8 +161,10 @@ def listing(list_page: str, query: Any) -> Case:
     async def read_pages(store: MongoStore) -> None:
         read_page = getattr(store.reads, list_page)
         page = await read_page(query, limit=PAGE)
-        if page.next_cursor is not None:
-            await read_page(query, limit=PAGE, cursor=page.next_cursor)
+        for _ in range(5):
+            if page.next_cursor is None:
+                return
+            page = await read_page(query, limit=PAGE, cursor=page.next_cursor)
 
     return read_pages
 

@@ -72,7 +72,9 @@ class _Order:
         """Return the filter for what comes after ``cursor``."""
         at, last_id = _decode_cursor(cursor)
         beyond = "$lt" if self.newest_first else "$gt"
-        return {"$or": [{self.field: {beyond: at}}, {self.field: at, "_id": {"$gt": last_id}}]}
+        either = [{self.field: {beyond: at}}, {self.field: at, "_id": {"$gt": last_id}}]
+        # The bound besides is what the index is entered with, where ranges of several statuses are merged.
+        return {self.field: {f"{beyond}e": at}, "$or": either}
 
 
 _STARTED = _Order("startedAt", newest_first=True)
