@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kikwiflow_worker.model.texts import storable
 from kikwiflow_worker.telemetry import mask_credentials
 
 _UNLIMITED_WIDTH = 4000
@@ -93,8 +94,8 @@ def record_of(value: object, *, without: Sequence[str] = ()) -> dict[str, object
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False))
+    """Print one JSON document; half of a surrogate pair, as in the name of a file, is escaped."""
+    click.echo(storable(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def print_json_items(items: Sequence[object], next_cursor: str | None = None) -> None:

@@ -17,7 +17,7 @@ from kikwiflow_worker.acquirer.pacing import Pacing
 from kikwiflow_worker.acquirer.renewal import LockRenewer
 from kikwiflow_worker.acquirer.slots import Slots
 from kikwiflow_worker.clock import Clock
-from kikwiflow_worker.errors import KikwiflowError, StoreUnavailableError
+from kikwiflow_worker.errors import KikwiflowError, StoreRefusedError, StoreUnavailableError
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.protocol import LockKeeper, TaskQueue, WorkerRecord
 from kikwiflow_worker.telemetry import Event, Metrics, emit
@@ -158,6 +158,7 @@ class Worker:
 
         Raises:
             StoreUnavailableError: The database did not answer within the start-up time-out.
+            StoreRefusedError: It refuses the credentials, or a certificate is not accepted.
             ConfigurationError: The server cannot be used.
         """
         if not await self._prepared():
@@ -199,6 +200,8 @@ class Worker:
         """Prepare the database; return why it could not be reached."""
         try:
             await self._store.prepare()
+        except StoreRefusedError:
+            raise  # to wait would not help
         except StoreUnavailableError as error:
             self._store_watch.heard(error)
             return error

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from kikwiflow_worker.clock import Clock
-from kikwiflow_worker.telemetry import Event
+from kikwiflow_worker.errors import StoreUnavailableError
+from kikwiflow_worker.telemetry import Event, emit
 
 _PAUSE_S = 1.0
 
@@ -16,6 +17,8 @@ async def supervised(name: str, run: Callable[[], Awaitable[None]], clock: Clock
         try:
             await run()
             return
+        except StoreUnavailableError as error:
+            emit(Event.STORE_UNAVAILABLE, doing=name, error=str(error))
         except Exception:
             structlog.get_logger().exception(
                 Event.SERVICE_CRASHED, service=name, restarts_in_s=_PAUSE_S

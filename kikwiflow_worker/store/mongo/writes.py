@@ -23,6 +23,7 @@ from kikwiflow_worker.model.runtime import (
     TaskStatus,
     TaskType,
 )
+from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.unit_of_work import (
     AbandonChildren,
     Change,
@@ -59,7 +60,6 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_value,
     encode_variable,
     escape_key,
-    tenant_scoped,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
