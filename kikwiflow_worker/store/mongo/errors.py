@@ -1,5 +1,6 @@
 """Translates the driver's exceptions; no other module looks at them."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from pymongo.errors import (
     InvalidURI,
     OperationFailure,
     PyMongoError,
+    ServerSelectionTimeoutError,
     WTimeoutError,
 )
 from pymongo.errors import (
@@ -27,7 +29,7 @@ from kikwiflow_worker.errors import (
 )
 
 _NOT_ALLOWED = 13
-_WRONG_CREDENTIALS = {11, 18}
+_WRONG_CREDENTIALS = {11, 18, 334}
 _TLS_REFUSALS = (
     "CERTIFICATE_VERIFY_FAILED",
     "CERTIFICATE_REQUIRED",
@@ -61,6 +63,7 @@ _PASSING = {
 }
 """Server errors that heal by themselves: no primary, shutting down, conflicts, time-outs."""
 
+_CLOSED = re.compile(r"connection (is already )?closed")
 _DNS_OUTAGES = {"Timeout", "LifetimeTimeout", "NoNameservers"}
 """Causes, in dnspython, of the driver's complaint that a ``mongodb+srv`` URI is wrong: the name servers are away."""
 
@@ -163,4 +166,7 @@ def is_passing(error: PyMongoError) -> bool:
 
 def _short(error: PyMongoError) -> str:
     text = str(error).split(", full error:")[0].split(", Timeout:")[0]
-    return text if len(text) <= 300 else text[:300] + "…"
+    text = text if len(text) <= 300 else text[:300] + "…"
+    if isinstance(error, ServerSelectionTimeoutError) and _CLOSED.search(text):
+        text += "; a server that requires TLS (tls=true) or a client certificate closes connections at once"
+    return text
