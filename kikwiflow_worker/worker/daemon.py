@@ -29,7 +29,7 @@ from kikwiflow_worker.worker.registry import HandlerRegistry
 from kikwiflow_worker.worker.reporting import StepReport
 from kikwiflow_worker.worker.runner import TaskRunner
 from kikwiflow_worker.worker.store_watch import StoreWatch
-from kikwiflow_worker.worker.supervision import supervised
+from kikwiflow_worker.worker.supervision import end, supervised
 from kikwiflow_worker.worker.systemd import Notifier
 
 _START_PAUSE_S = 0.5
@@ -168,8 +168,7 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 chores = [group.create_task(chore) for chore in self._chores()]
                 result = await self._claim_and_run()
-                for chore in chores:
-                    chore.cancel()
+                await end(chores)
             await self._record_end()
         finally:
             self._handlers.close()

@@ -260,9 +260,9 @@ async def test_a_running_worker_outlives_a_login_that_is_refused_for_a_while(
     else:
         secure.restart(presenting="server")
     wait_for_ends(stored_there, [held])
+    worker.wait_event("store.recovered")
 
     assert alive == (200, None)
-    assert worker.events("store.recovered")
     assert worker.events("task.rescued") == []
     assert [effect.phase for effect in site.effects(node="STEP_1") if effect.instance == held] == [
         "start",
