@@ -1,6 +1,8 @@
 """A worker and every command log in with the least roles and over TLS, and say in one message what keeps them out."""
 
 import asyncio
+import gc
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +39,9 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureMongod]:
     for server in secure_mongod(tmp_path_factory.mktemp("secure") / "site"):
         server.grant(WORKER, DATABASE, LEAST_ACTIONS)
         yield server
+    with warnings.catch_warnings():  # of the driver's, what only the end of an event loop sets free
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture

@@ -90,6 +90,7 @@ class SecureMongod:
             "tls": "true",
             "tlsCAFile": self.certificates.path("ca"),
             "serverSelectionTimeoutMS": 500,
+            "heartbeatFrequencyMS": 500,
             **options,
         }
         query = urlencode({name: value for name, value in chosen.items() if value is not None})

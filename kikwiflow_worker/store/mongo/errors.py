@@ -142,11 +142,14 @@ def _refusal(error: PyMongoError, code: int | None) -> str | None:
 
     The server's own words are left out: they quote the command, with the values in it.
     """
-    if code in _WRONG_CREDENTIALS:
+    is_connecting = isinstance(error, ConnectionFailure)
+    # The driver repeats an earlier refusal as the reason why it finds no server.
+    if code in _WRONG_CREDENTIALS or (is_connecting and "Authentication failed" in str(error)):
+        code = code or 18
         return f"MongoDB does not know the user or its password or certificate (code {code}); check the user, its password and authSource"
     if code == _NOT_ALLOWED:
         return f"the user lacks a role for it (code {code}); check the user, it needs readWrite on the database"
-    if isinstance(error, ConnectionFailure) and any(mark in str(error) for mark in _TLS_REFUSALS):
+    if is_connecting and any(mark in str(error) for mark in _TLS_REFUSALS):
         return f"no TLS connection: {_short(error)}; check tlsCAFile, tlsCertificateKeyFile, the host name and the dates of the certificates"
     return None
 
