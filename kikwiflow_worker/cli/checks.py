@@ -12,7 +12,6 @@ from kikwiflow_worker.errors import KikwiflowError, StoreRefusedError, StoreUnav
 from kikwiflow_worker.model.unit_of_work import ReserveStartKey, UnitOfWork
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.store.protocol import WorkerRecord
-from kikwiflow_worker.telemetry import mask_credentials
 
 _SKEW_S = 1.0
 """Above this a worker warns too."""
@@ -54,7 +53,7 @@ def failed(check: str, error: KikwiflowError) -> Finding:
         if isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError)
         else None
     )
-    return Finding(check, Verdict.FAIL, mask_credentials(str(error)), remedy)
+    return Finding(check, Verdict.FAIL, str(error), remedy)
 
 
 async def examine_server(store: MongoStore, options: StoreOptions) -> AsyncIterator[Finding]:

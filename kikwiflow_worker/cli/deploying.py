@@ -17,6 +17,7 @@ from kikwiflow_worker.cli.options import (
 )
 from kikwiflow_worker.cli.output import (
     clean,
+    masked,
     print_json_items,
     print_table,
     record_of,
@@ -87,7 +88,7 @@ def validate(
     """
     checked = _check_all(context, files, check_handlers=check_handlers)
     if as_json:
-        print_json_items([_checked_record(each) for each in checked])
+        print_json_items([masked(_checked_record(each)) for each in checked])
     else:
         _print_problems(checked, err=False)
         click.echo(_summary(checked))
@@ -141,7 +142,7 @@ def deploy(
     if as_json:
         print_json_items(
             [
-                _deployment_record(each.file, done)
+                masked(_deployment_record(each.file, done))
                 for each, done in zip(checked, deployments, strict=True)
             ]
         )

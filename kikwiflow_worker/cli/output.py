@@ -98,6 +98,19 @@ def print_json(value: object) -> None:
     click.echo(storable(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False)))
 
 
+def masked(value: object) -> object:
+    """Return a value in JSON's types, with passwords in URIs masked: for what we say, not for what a process holds."""
+    match to_json(value):
+        case str(text):
+            return mask_credentials(text)
+        case list(items):
+            return [masked(item) for item in items]
+        case dict(items):
+            return {name: masked(item) for name, item in items.items()}
+        case other:
+            return other
+
+
 def print_json_items(items: Sequence[object], next_cursor: str | None = None) -> None:
     """Print a list as JSON; ``next_cursor`` continues it and is null at its end."""
     print_json({"items": items, "next_cursor": next_cursor})

@@ -228,6 +228,8 @@ def _normal_items(
 
 
 def _normal_decimal(name: str, value: Decimal, path: str) -> Decimal:
+    if value.is_nan():  # of its kinds the database knows one
+        return Decimal("NaN")
     if value.is_finite():
         digits = value.as_tuple()
         exponent = int(digits.exponent)

@@ -78,7 +78,7 @@ class Recorder(CommandListener):
     commands: list[Json] = field(default_factory=list)
 
     def started(self, event: Any) -> None:
-        self.commands.append(event.command.to_dict())
+        self.commands.append(dict(event.command))
 
     def succeeded(self, event: Any) -> None:
         pass
@@ -210,6 +210,9 @@ async def run_everything_with(
     await client.cancel(instance.id, cancelled_by=poison)
     await client.delete(instance.id, deleted_by=poison)
     assert unchanged(before, contents(stored))
+    kinds = {next(iter(command)) for command in recorder.commands}
+    assert {"insert", "update", "delete", "find", "findAndModify"} <= kinds
+    assert any(holds(command, poison) for command in recorder.commands if "insert" in command)
     assert dangers(recorder.commands) == []
 
 
@@ -467,6 +470,17 @@ def contents(stored: Database[Json]) -> dict[str, list[Json]]:
 def unchanged(before: Mapping[str, list[Json]], after: Mapping[str, list[Json]]) -> bool:
     """Return whether everything that was there is there as it was."""
     return all(row in after[name] for name, rows in before.items() for row in rows)
+
+
+def holds(value: object, text: str) -> bool:
+    """Return whether a text stands somewhere in a command."""
+    match value:
+        case Mapping():
+            return any(holds(item, text) for item in value.values())
+        case list():
+            return any(holds(item, text) for item in value)
+        case _:
+            return value == text
 
 
 def dangers(commands: list[Json]) -> list[str]:
