@@ -160,6 +160,7 @@ async def test_a_worker_does_all_its_work_with_the_least_roles(
     assert worker.stop() == 0
     assert troubles(worker) == []
     assert not leaks(worker.output.read_text())
+    assert not leaks(str(list(stored_there.workers.find())))
 
 
 @pytest.mark.parametrize("missing", LEAST_ACTIONS)
