@@ -269,6 +269,8 @@ async def test_a_running_worker_outlives_a_login_that_is_refused_for_a_while(
     worker.wait_event("store.recovered")
 
     assert alive == (200, None)
+    doing = {line.get("doing") for line in remedies(worker)}
+    assert {"renewing locks", None} <= doing  # the connection of the locks, and that of all else
     assert worker.events("task.rescued") == []
     assert [effect.phase for effect in site.effects(node="STEP_1") if effect.instance == held] == [
         "start",

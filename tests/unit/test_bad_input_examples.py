@@ -22,11 +22,13 @@ from kikwiflow_worker.errors import (
 )
 from kikwiflow_worker.model.texts import MAX_TEXT_BYTES, check_texts, tenant_scoped
 from kikwiflow_worker.model.variables import normalize
+from kikwiflow_worker.operations.deployment import MAX_DEFINITION_BYTES
 from kikwiflow_worker.settings import load_settings, print_config
 from kikwiflow_worker.store.mongo.errors import translate, translated, translated_opening
 from kikwiflow_worker.telemetry import mask_credentials
 from kikwiflow_worker.worker.invoker import failure_of
 from tests.support.cli import CommandLine, restored_logging
+from tests.support.definitions import a_file
 
 __all__ = ["restored_logging"]
 
@@ -146,6 +148,16 @@ def test_what_is_no_text_is_refused_by_its_name(text: object) -> None:
         check_texts(business_key=text)
 
     check_texts(business_key="x" * MAX_TEXT_BYTES, tenant=None)
+
+
+def test_a_definition_that_no_document_can_hold_is_refused_with_the_limit(tmp_path: Path) -> None:
+    large = tmp_path / "large.kikwi"
+    large.write_text(json.dumps(a_file(description="x" * MAX_DEFINITION_BYTES)))
+
+    result = command_line.run("validate", str(large))
+
+    assert result.exit_code == 1
+    assert "the limit is 8,388,608" in result.stdout
 
 
 def test_a_plain_name_has_the_id_that_it_always_had() -> None:
