@@ -95,6 +95,7 @@ class Kikwiflow:
 
         Raises:
             StoreUnavailableError: It does not answer within a few seconds.
+            StoreRefusedError: It refuses the credentials, or a certificate is not accepted.
             ConfigurationError: The URI cannot be used, or the server has no transactions.
         """
         clock = SystemClock()
@@ -221,7 +222,7 @@ class Kikwiflow:
             instance = await self.get_instance(instance_id)
             if instance.ended_at is not None:
                 return instance
-            if self._clock.monotonic() >= deadline:
+            if not self._clock.monotonic() < deadline:  # nor ever, if it is no number
                 raise OperationError(await self._where(instance, timeout_s))
             await self._clock.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE_S)

@@ -166,16 +166,17 @@ def events_reference() -> str:
 
 
 # Up to the last @ of the word: a password with an unescaped / or @ must not leak its tail.
-_CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s:@/]*):\S*@")
+# A single slash is what a path makes of the two.
+_CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^\s:@/]*):\S*@")
 _SECRET_OPTIONS = re.compile(
-    r"\b(authMechanismProperties|proxyPassword|tlsCertificateKeyFilePassword)=[^&\s'\"]*",
+    r"\b(authMechanismProperties|\w*(?:password|passphrase|secret|token))=[^&\s'\"]*",
     re.IGNORECASE,
 )
 
 
 def mask_credentials(text: str) -> str:
     """Return ``text`` with the password and the secret options of each URI in it replaced by ``***``."""
-    if "://" not in text:
+    if ":/" not in text and "=" not in text:
         return text
     return _SECRET_OPTIONS.sub(r"\1=***", _CREDENTIALS.sub(r"\1:***@", text))
 

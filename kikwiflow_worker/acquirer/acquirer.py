@@ -9,7 +9,7 @@ from datetime import timedelta
 from kikwiflow_worker.acquirer.pacing import Pacing
 from kikwiflow_worker.acquirer.slots import Slots
 from kikwiflow_worker.clock import Clock
-from kikwiflow_worker.errors import StoreError
+from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.runtime import ClaimedTask
 from kikwiflow_worker.store.protocol import TaskQueue
@@ -48,7 +48,7 @@ class AcquirerHooks:
     may_claim: Callable[[], bool]
     dispatch: Callable[[ClaimedTask], None]
     on_progress: Callable[[], None]
-    on_store: Callable[[StoreError | None], None]
+    on_store: Callable[[KikwiflowError | None], None]
 
 
 class Acquirer:
@@ -123,7 +123,7 @@ class Acquirer:
             if started - self._swept_at > _SWEEP_INTERVAL_S:
                 self._swept_at = started
                 await self._queue.deliver_arrivals(limit=_SWEEP_LIMIT)
-        except StoreError as error:
+        except KikwiflowError as error:
             self._hooks.on_store(error)
             return None
         self._hooks.on_store(None)

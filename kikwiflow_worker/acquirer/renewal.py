@@ -3,6 +3,8 @@
 import threading
 from datetime import timedelta
 
+import structlog
+
 from kikwiflow_worker.acquirer.claim_book import ClaimBook
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import KikwiflowError
@@ -90,3 +92,9 @@ class LockRenewer:
                 self._metrics.lock_renewals.labels(result="failed").inc()
                 emit(Event.STORE_UNAVAILABLE, doing="renewing locks", error=str(error))
                 wait = min(_RETRY_S, interval)
+            except Exception:
+                # Without this thread every lock of the worker would lapse, and none be taken any more.
+                wait = min(_RETRY_S, interval)
+                structlog.get_logger().exception(
+                    Event.SERVICE_CRASHED, service="lock renewal", restarts_in_s=wait
+                )

@@ -99,7 +99,10 @@ Examples:
 )
 @click.argument("key", metavar="KEY")
 @click.option(
-    "--version", metavar="N", type=int, help="The version to move to; the latest by default."
+    "--version",
+    metavar="N",
+    type=click.IntRange(1),
+    help="The version to move to; the latest by default.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say which can be moved.")
 @json_option

@@ -1,6 +1,7 @@
 """The options that set a setting, made from the one settings class, and what an invocation was given."""
 
 import difflib
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -204,6 +205,21 @@ def _note_config(context: click.Context, parameter: click.Parameter, value: Path
 def _note_debug(context: click.Context, parameter: click.Parameter, value: object) -> None:  # noqa: ARG001
     if value:
         invocation(context).debug = True
+
+
+class Seconds(click.FloatRange):
+    """A length of time: a number as such, neither NaN nor infinite."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number, or refuse the option."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number of seconds", param, ctx)
+        return number
 
 
 def json_option(command: _Decorated) -> _Decorated:

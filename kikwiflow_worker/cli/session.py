@@ -23,6 +23,7 @@ def with_client(context: click.Context, action: Callable[[Kikwiflow], Awaitable[
     Raises:
         ConfigurationError: The settings are not valid, or name no database that can be used.
         StoreUnavailableError: The database does not answer within a few seconds.
+        StoreRefusedError: It refuses the credentials, or a certificate is not accepted.
     """
     settings = invocation(context).settings()
     log_to_stderr(settings)

@@ -9,7 +9,7 @@ import click
 from kikwiflow_worker.cli.checks import Finding, Verdict
 from kikwiflow_worker.cli.connection import database_address, store_options
 from kikwiflow_worker.cli.options import SectionGroup, connection_options, invocation, json_option
-from kikwiflow_worker.cli.output import print_json, print_json_items, print_table
+from kikwiflow_worker.cli.output import masked, print_json, print_json_items, print_table
 from kikwiflow_worker.cli.session import log_to_stderr
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.store.mongo.collections import SCHEMA_VERSION
@@ -54,7 +54,7 @@ def check(context: click.Context, *, sample: int, as_json: bool) -> None:
     inspection = _with_store(context, lambda opened: opened.inspect(sample=sample))
     findings = list(_findings(inspection, sample))
     if as_json:
-        print_json_items(findings)
+        print_json_items([masked(finding) for finding in findings])
     else:
         print_table(
             ("CHECK", "", "RESULT"),

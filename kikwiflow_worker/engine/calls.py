@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kikwiflow_worker.engine.draft import Draft
-from kikwiflow_worker.engine.visits import Visit, derived_id
+from kikwiflow_worker.engine.visits import Visit, derived_id, part_id
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.limits import MAX_CALL_DEPTH, MAX_CHILDREN
@@ -62,7 +62,7 @@ def add_starter(draft: Draft, coordinator: Visit, index: int, element: Value) ->
     branch = branch_of(coordinator.id, index)
     starter = replace(
         coordinator,
-        id=derived_id(coordinator.id, f"starter#{index}"),
+        id=part_id(coordinator.id, f"starter#{index}"),
         task_type=TaskType.CALL_ACTIVITY_STARTER,
         branch=branch,
     )

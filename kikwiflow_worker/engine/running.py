@@ -20,7 +20,7 @@ from kikwiflow_worker.engine.recording import record_cycle, record_failure, reco
 from kikwiflow_worker.engine.retries import GiveUp, TryAgain
 from kikwiflow_worker.engine.schedules import is_missed, next_occurrence
 from kikwiflow_worker.engine.segments import Segment, SegmentResult, result_of, start_instance
-from kikwiflow_worker.engine.visits import Visit, derived_id
+from kikwiflow_worker.engine.visits import Visit, part_id
 from kikwiflow_worker.engine.walk import walk
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.definition import ProcessDefinition
@@ -138,7 +138,7 @@ def _fire_beside(
     missed = is_missed(timer, due_at=due_at, now=draft.now)
     state = PathState.ENDED
     if not missed:
-        private = Branch(derived_id(task.id, "path"), None)
+        private = Branch(part_id(task.id, "path"), None)
         state = yield from walk(draft, timer.id, private, after=task.id, head=task)
     cycle = next_occurrence(
         timer,
@@ -156,7 +156,7 @@ def _fire_beside(
     if cycle is not None:
         following = replace(
             task,
-            id=derived_id(task.id, f"cycle#{cycle.due_at.isoformat()}"),
+            id=part_id(task.id, f"cycle#{cycle.due_at.isoformat()}"),
             status=TaskStatus.PENDING,
             due_at=cycle.due_at,
             claimable_at=cycle.due_at,

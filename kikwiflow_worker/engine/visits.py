@@ -35,6 +35,11 @@ def derived_id(before: str, name: str) -> str:
     return str(uuid5(_namespace(before), name))
 
 
+def part_id(of: str, name: str) -> str:
+    """Return the id of what belongs to ``of`` and is no node, such as a cycle: that of no node, whatever nodes are called."""
+    return str(uuid5(NAMESPACE_OID, f"part of {of}\n{name}"))
+
+
 def _namespace(before: str) -> UUID:
     try:
         return UUID(before)

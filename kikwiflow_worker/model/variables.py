@@ -20,6 +20,7 @@ from kikwiflow_worker.model.limits import (
     MAX_VALUE_DEPTH,
     MAX_VARIABLE_BYTES,
 )
+from kikwiflow_worker.model.texts import is_unicode
 
 Value: TypeAlias = "bool | int | float | str | bytes | datetime | Decimal | UUID | list[Value] | dict[str, Value] | None"
 Variables: TypeAlias = Mapping[str, Value]
@@ -81,7 +82,7 @@ def check_name(name: object) -> None:
     """
     if not isinstance(name, str) or not name:
         raise VariableError(str(name), "needs a name that is a non-empty text")
-    if len(name) > 255 or "\0" in name or not _is_unicode(name):
+    if len(name) > 255 or "\0" in name or not is_unicode(name):
         raise VariableError(
             name[:40], "needs a name of at most 255 valid characters without the NUL character"
         )
@@ -199,7 +200,7 @@ def _normal(name: str, value: object, path: str, depth: int) -> Value:  # noqa: 
         case float() | UUID() | bytes():
             return value
         case str():
-            if not _is_unicode(value):
+            if not is_unicode(value):
                 raise VariableError(name, f"holds a text that is not valid Unicode{_at(path)}")
             return str(value)
         case datetime():
@@ -240,13 +241,15 @@ def _normal_items(
 ) -> dict[str, Value]:
     normal: dict[str, Value] = {}
     for key, item in items:
-        if not isinstance(key, str) or not _is_unicode(key):
+        if not isinstance(key, str) or not is_unicode(key):
             raise VariableError(name, f"holds a dict whose key {key!r} is not a text{_at(path)}")
         normal[str(key)] = _normal(name, item, f"{path}.{key}", depth + 1)
     return normal
 
 
 def _normal_decimal(name: str, value: Decimal, path: str) -> Decimal:
+    if value.is_nan():  # of its kinds the database knows one
+        return Decimal("NaN")
     if value.is_finite():
         digits = value.as_tuple()
         exponent = int(digits.exponent)
@@ -259,10 +262,6 @@ def _normal_decimal(name: str, value: Decimal, path: str) -> Decimal:
 
 def _at(path: str) -> str:
     return f" at {path}" if path else ""
-
-
-def _is_unicode(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

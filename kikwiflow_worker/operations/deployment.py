@@ -1,5 +1,6 @@
 """Checking and deploying definitions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kikwiflow_worker.engine.validation import missing_handlers, validate
@@ -8,6 +9,9 @@ from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import DefinitionFile, parse_definition
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.protocol import Deployment
+
+MAX_DEFINITION_BYTES = 8 * 1024 * 1024
+"""Of the canonical text; half of what one MongoDB document can hold, as for the variables of an instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ def check_definition(
         InvalidDefinitionError: It cannot be deployed; carries all problems at once.
     """
     parsed = parse_definition(source, name=name)
-    problems = [*validate(parsed.file), *parsed.warnings]
+    problems = [*_size_problems(parsed.file), *validate(parsed.file), *parsed.warnings]
     if capabilities is not None:
         problems += missing_handlers(parsed.file, capabilities)
     if any(problem.is_error for problem in problems):
@@ -38,8 +42,23 @@ def check_definition(
     return CheckedDefinition(parsed.file, tuple(problems))
 
 
+def _size_problems(file: DefinitionFile) -> list[Problem]:
+    size = len(file.source.encode())
+    if size <= MAX_DEFINITION_BYTES:
+        return []
+    message = f"has {size:,} bytes, the limit is {MAX_DEFINITION_BYTES:,}"
+    return [Problem("", message, "split it into processes that call one another")]
+
+
 async def deploy(
     services: Services, checked: CheckedDefinition, *, activate: bool = False
 ) -> Deployment:
     """Store a checked definition as the next version of its key, unless it is there already."""
     return await services.definitions.put(checked.file, activate=activate)
+
+
+async def deploy_all(
+    services: Services, checked: Sequence[CheckedDefinition], *, activate: bool = False
+) -> tuple[Deployment, ...]:
+    """Store checked definitions as ``deploy`` does, all of them or none."""
+    return await services.definitions.put_all([each.file for each in checked], activate=activate)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from kikwiflow_worker.engine.messages import Delivery, Receiver, end_wait
 from kikwiflow_worker.errors import ClaimLostError, ConflictError, KikwiflowError, NotFoundError
 from kikwiflow_worker.model.runtime import ExternalTask, ExternalTaskType, ProcessInstance
+from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.model.variables import normalize_all
 from kikwiflow_worker.operations.instances import instance_after, refuse_suspended
 from kikwiflow_worker.operations.services import Invoker, Services, drive
@@ -26,6 +27,7 @@ async def complete(
         VariableError: A variable cannot be stored; nothing was changed.
         StepFailedError: A node after it failed; the task stays open.
     """
+    check_texts(external_task_id=task_id, completer=completed_by)
     normal = normalize_all(variables)
     task = await services.runtime.find_external_task(task_id)
     instance = await services.runtime.find_instance(task.instance_id) if task else None
@@ -66,6 +68,7 @@ async def unclaim(services: Services, task_id: str, *, assignee: str | None = No
         ConflictError: Somebody else has it.
         NotFoundError: No such task.
     """
+    check_texts(external_task_id=task_id, assignee=assignee)
     task = await services.runtime.find_external_task(task_id)
     if task is None:
         raise await _gone(services, task_id)
@@ -81,6 +84,7 @@ async def unclaim(services: Services, task_id: str, *, assignee: str | None = No
 async def _assign(
     services: Services, task_id: str, *, assignee: str | None, expected: str | None
 ) -> ExternalTask:
+    check_texts(external_task_id=task_id, assignee=assignee)
     changed = await services.runtime.assign_external_task(
         task_id, assignee=assignee, expected=expected
     )

@@ -244,6 +244,12 @@ class DefinitionStore(Protocol):
         """
         ...
 
+    async def put_all(
+        self, files: Sequence[DefinitionFile], *, activate: bool
+    ) -> "tuple[Deployment, ...]":
+        """Store all ``files`` as ``put`` does, in their order and in one transaction: all of them or none."""
+        ...
+
     async def find(self, definition_id: str) -> ProcessDefinition | None:
         """Return one version by its id."""
         ...

@@ -17,7 +17,7 @@ from kikwiflow_worker.acquirer.pacing import Pacing
 from kikwiflow_worker.acquirer.renewal import LockRenewer
 from kikwiflow_worker.acquirer.slots import Slots
 from kikwiflow_worker.clock import Clock
-from kikwiflow_worker.errors import KikwiflowError, StoreUnavailableError
+from kikwiflow_worker.errors import KikwiflowError, StoreRefusedError, StoreUnavailableError
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.protocol import LockKeeper, TaskQueue, WorkerRecord
 from kikwiflow_worker.telemetry import Event, Metrics, emit
@@ -29,7 +29,7 @@ from kikwiflow_worker.worker.registry import HandlerRegistry
 from kikwiflow_worker.worker.reporting import StepReport
 from kikwiflow_worker.worker.runner import TaskRunner
 from kikwiflow_worker.worker.store_watch import StoreWatch
-from kikwiflow_worker.worker.supervision import supervised
+from kikwiflow_worker.worker.supervision import end, supervised
 from kikwiflow_worker.worker.systemd import Notifier
 
 _START_PAUSE_S = 0.5
@@ -158,6 +158,7 @@ class Worker:
 
         Raises:
             StoreUnavailableError: The database did not answer within the start-up time-out.
+            StoreRefusedError: It refuses the credentials, or a certificate is not accepted.
             ConfigurationError: The server cannot be used.
         """
         if not await self._prepared():
@@ -167,8 +168,7 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 chores = [group.create_task(chore) for chore in self._chores()]
                 result = await self._claim_and_run()
-                for chore in chores:
-                    chore.cancel()
+                await end(chores)
             await self._record_end()
         finally:
             self._handlers.close()
@@ -199,6 +199,8 @@ class Worker:
         """Prepare the database; return why it could not be reached."""
         try:
             await self._store.prepare()
+        except StoreRefusedError:
+            raise  # to wait would not help
         except StoreUnavailableError as error:
             self._store_watch.heard(error)
             return error

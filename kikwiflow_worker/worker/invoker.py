@@ -36,6 +36,7 @@ from kikwiflow_worker.handler import (
     RetryLater,
 )
 from kikwiflow_worker.model.capability import Capabilities
+from kikwiflow_worker.model.texts import storable
 from kikwiflow_worker.model.variables import normalize, to_text
 from kikwiflow_worker.operations.services import CancelReason, StepCancelledError
 from kikwiflow_worker.worker.loop_monitor import RunningHandlers
@@ -200,8 +201,8 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(
         kind=kind,
         error_type=type(signal or error).__name__,
-        message=(str(error) or type(error).__name__)[:MAX_MESSAGE],
-        stack_trace="".join(traceback.format_exception(error))[-MAX_STACK_TRACE:],
+        message=storable(str(error) or type(error).__name__)[:MAX_MESSAGE],
+        stack_trace=storable("".join(traceback.format_exception(error)))[-MAX_STACK_TRACE:],
         code=code,
         delay=delay,
         cause=error,

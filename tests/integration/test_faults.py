@@ -13,8 +13,8 @@ from pymongo.errors import OperationFailure
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import (
     ClaimLostError,
-    ConfigurationError,
     StoreError,
+    StoreRefusedError,
     StoreUnavailableError,
     VariableTooLargeError,
 )
@@ -309,7 +309,7 @@ async def test_a_cancel_that_stops_half_way_is_finished_by_any_worker(
     await put_instance(store, *tasks, id=instance.id)
     running = await claim(store, tasks[0])
 
-    with failing("findAndModify", {"skip": 1}, errorCode=13), pytest.raises(ConfigurationError):
+    with failing("findAndModify", {"skip": 1}, errorCode=13), pytest.raises(StoreRefusedError):
         await store.runtime.cancel_instance(instance.id, cancelled_by="ann")
 
     with pytest.raises(ClaimLostError):

@@ -21,6 +21,7 @@ from kikwiflow_worker.errors import (
     ConfigurationError,
     DuplicateStartError,
     SchemaMismatchError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 from kikwiflow_worker.model.runtime import Branch, InstanceStatus, TaskStatus
@@ -152,7 +153,7 @@ async def test_refused_credentials_are_a_mistake_in_the_configuration_and_stay_s
     parts = urlsplit(mongo_server.uri)
     uri = parts._replace(netloc=f"ann:s3cr3t@{parts.hostname}:{parts.port}").geturl()
 
-    with pytest.raises(ConfigurationError, match="check the user") as caught:
+    with pytest.raises(StoreRefusedError, match="check the user") as caught:
         await prepare(uri)
 
     error: BaseException | None = caught.value

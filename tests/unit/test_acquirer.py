@@ -12,7 +12,12 @@ from prometheus_client import CollectorRegistry
 from kikwiflow_worker.acquirer.acquirer import Acquirer, AcquirerHooks, AcquirerOptions
 from kikwiflow_worker.acquirer.pacing import Pacing
 from kikwiflow_worker.acquirer.slots import Slots
-from kikwiflow_worker.errors import StoreError, StoreUnavailableError
+from kikwiflow_worker.errors import (
+    ConfigurationError,
+    KikwiflowError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 from kikwiflow_worker.model.capability import NO_CAPABILITIES, Capabilities
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask
 from kikwiflow_worker.telemetry import Metrics
@@ -24,7 +29,7 @@ from tests.unit.test_claim_book import a_claimed_task
 class FakeQueue:
     """Gives out ``tasks`` one by one; an exception in the list is raised."""
 
-    tasks: list[ClaimedTask | StoreError | None]
+    tasks: list[ClaimedTask | KikwiflowError | None]
     on_empty: Callable[[], None] = lambda: None
     asked: int = 0
     swept: int = 0
@@ -37,7 +42,7 @@ class FakeQueue:
             self.on_empty()
             return None
         task = self.tasks.pop(0)
-        if isinstance(task, StoreError):
+        if isinstance(task, KikwiflowError):
             raise task
         return task
 
@@ -60,7 +65,7 @@ class Bench:
     slots: Slots = field(default_factory=lambda: Slots(2))
     may_claim: bool = True
     dispatched: list[str] = field(default_factory=list)
-    heard: list[StoreError | None] = field(default_factory=list)
+    heard: list[KikwiflowError | None] = field(default_factory=list)
     progressed: int = 0
     clock: ManualClock = field(default_factory=ManualClock)
     on_dispatch: Callable[[ClaimedTask], None] = lambda _: None
@@ -145,6 +150,19 @@ async def test_a_store_that_fails_is_asked_again() -> None:
     assert bench.dispatched == ["a"]
     assert bench.heard[:3] == [away, away, None]
     assert bench.progressed == 4
+
+
+@pytest.mark.parametrize("kind", [StoreRefusedError, ConfigurationError])
+async def test_a_store_that_refuses_a_running_worker_is_asked_again(
+    kind: type[KikwiflowError],
+) -> None:
+    refused = kind("check the user, its password and authSource")
+    bench = Bench(FakeQueue([refused, a_claimed_task("a")]))
+
+    await bench.acquirer.run()
+
+    assert bench.dispatched == ["a"]
+    assert bench.heard[:2] == [refused, None]
 
 
 async def test_it_claims_nothing_while_the_renewal_is_late() -> None:

@@ -7,7 +7,7 @@ import pytest
 from kikwiflow_worker.engine.draft import StepFailedError
 from kikwiflow_worker.engine.effects import DefinitionFound
 from kikwiflow_worker.engine.running import run_task
-from kikwiflow_worker.engine.visits import derived_id
+from kikwiflow_worker.engine.visits import part_id
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.limits import MAX_CALL_DEPTH, MAX_CHILDREN
 from kikwiflow_worker.model.runtime import (
@@ -347,7 +347,7 @@ def test_the_next_child_of_a_sequence_follows_the_one_that_ended() -> None:
     assert found.row.type is TaskType.CALL_ACTIVITY_STARTER
     assert found.row.loop == Loop(1, element=("y",))
     assert found.row.branch == Branch(f"{TASK_ID}:1", TASK_ID)
-    assert found.row.id == derived_id(TASK_ID, "starter#1")
+    assert found.row.id == part_id(TASK_ID, "starter#1")
     assert len(found.unit.changes) == 2
 
 

@@ -20,16 +20,20 @@ LOCK = timedelta(seconds=30)
 
 @dataclass
 class FakeKeeper:
-    """Renews everything but ``lost``; fails while ``away``."""
+    """Renews everything but ``lost``; fails while ``away``, and once with ``failure``."""
 
     lost: frozenset[Claim] = frozenset()
     away: bool = False
+    failure: Exception | None = None
     renewed: list[tuple[Claim, ...]] = field(default_factory=list)
     known: list[frozenset[str]] = field(default_factory=list)
 
     def renew(self, claims: Sequence[Claim], *, lock: timedelta) -> frozenset[Claim]:
         if self.away:
             raise StoreUnavailableError("away")
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
         self.renewed.append(tuple(claims))
         return self.lost
 
@@ -98,8 +102,9 @@ def test_a_failed_renewal_stays_late_and_loses_nothing() -> None:
         assert told == []
 
 
-def test_the_thread_renews_and_stops() -> None:
-    keeper, book = FakeKeeper(), ClaimBook()
+@pytest.mark.parametrize("failure", [None, StoreUnavailableError("away"), RuntimeError("odd")])
+def test_the_thread_renews_whatever_happens_and_stops(failure: Exception | None) -> None:
+    keeper, book = FakeKeeper(failure=failure), ClaimBook()
     metrics = Metrics(CollectorRegistry(), version="1", instance="w")
     renewer = LockRenewer(
         keeper,

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from datetime import datetime
 
-from kikwiflow_worker.errors import ConfigurationError, StoreError
+from kikwiflow_worker.errors import StoreError
 from kikwiflow_worker.model.messages import MessageStatus
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -70,10 +70,10 @@ class Commits:
         released = 0
         if arrivals:
             # The unit is committed, whatever happens now; whoever finds an arrival delivers it.
-            with suppress(StoreError, ConfigurationError):
+            with suppress(StoreError):
                 released = await self._arrivals.deliver(arrivals)
         # The same for messages that were kept until somebody waits: their own tasks look again in time.
-        with suppress(StoreError, ConfigurationError):
+        with suppress(StoreError):
             claimable += await self._wake_messages(unit)
         return Committed(ended=ended, claimable=claimable + released, released=released)
 

@@ -6,6 +6,7 @@ from typing import assert_never
 from kikwiflow_worker.errors import ClaimLostError
 from kikwiflow_worker.model.messages import MessageStatus
 from kikwiflow_worker.model.runtime import Claim, ExternalTaskStatus, HostKind, TaskStatus
+from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.unit_of_work import (
     ArriveTask,
     AwaitNextChild,
@@ -20,7 +21,7 @@ from kikwiflow_worker.model.unit_of_work import (
     SettleMessage,
     StartChild,
 )
-from kikwiflow_worker.store.mongo.codec import encode_loop, tenant_scoped
+from kikwiflow_worker.store.mongo.codec import encode_loop
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
 

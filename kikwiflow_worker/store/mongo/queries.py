@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.model.runtime import (
@@ -16,6 +16,7 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
     TaskStatus,
 )
+from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_incident,
@@ -108,7 +109,7 @@ class Queries:
 
     async def _versions(self, key: str) -> list[Document]:
         cursor = self._collections.definitions.find(
-            {"key": key}, {"source": 0}, max_time_ms=_MAX_TIME_MS
+            _given(key=key), {"source": 0}, max_time_ms=_MAX_TIME_MS
         )
         found: list[Document] = await cursor.sort([("key", 1), ("version", -1)]).to_list(None)
         return found
@@ -312,6 +313,7 @@ class Queries:
     async def _one(
         self, collection: Collection, found_id: str, decode: Callable[[Document], T]
     ) -> T | None:
+        check_texts(id=found_id)
         with translated(f"reading {found_id}"):
             document = await settled(collection.find_one({"_id": found_id}))
         return decode(document) if document else None
@@ -336,7 +338,9 @@ class Queries:
         return Page(tuple(decode(document) for document in shown), next_cursor)
 
 
-def _given(**fields: Any) -> Document:
+def _given(**fields: str | None) -> Document:
+    """Return the filter for the fields that are given; each is a text, so none is an operator."""
+    check_texts(**fields)
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -349,8 +353,9 @@ def _decode_cursor(cursor: str) -> tuple[datetime, str]:
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         at, last_id = json.loads(text)
+        check_texts(id=last_id)
         return datetime.fromisoformat(at).astimezone(UTC), str(last_id)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError, OperationError) as error:
         raise OperationError(
             "the cursor is not one that a page gave; start again without it"
         ) from error

@@ -14,13 +14,13 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
     TaskStatus,
 )
+from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
 from kikwiflow_worker.store.mongo.cancellation import Cancellation
 from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_instance,
     decode_message,
-    tenant_scoped,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.commits import Commits

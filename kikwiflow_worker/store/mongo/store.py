@@ -96,7 +96,7 @@ class MongoStore:
         guards = Guards(collections, options.retention)
         parts = (collections, guards, writes, arrivals, self._transactions, time)
         self.queue: TaskQueue = self._new_claims(client, collections, arrivals, time, clock)
-        self.definitions: DefinitionStore = Definitions(collections, time)
+        self.definitions: DefinitionStore = Definitions(collections, self._transactions, time)
         self.reads: ReadStore = Queries(collections, time)
         self.runtime: RuntimeStore = Runtime(
             collections,
@@ -162,7 +162,8 @@ class MongoStore:
 
         Raises:
             StoreUnavailableError: The server does not answer.
-            ConfigurationError: It is too old, has no transactions, or refuses the credentials.
+            StoreRefusedError: It refuses the credentials, a role is missing, or a certificate is not accepted.
+            ConfigurationError: It is too old, or has no transactions.
             SchemaMismatchError: A newer release wrote the database.
         """
         hello = await self.ping()
@@ -183,7 +184,8 @@ class MongoStore:
 
         Raises:
             StoreUnavailableError: The server does not answer.
-            ConfigurationError: It is too old, has no transactions, or refuses the credentials.
+            StoreRefusedError: It refuses the credentials, a role is missing, or a certificate is not accepted.
+            ConfigurationError: It is too old, or has no transactions.
             SchemaMismatchError: A newer release wrote the database.
         """
         hello = await self.ping()

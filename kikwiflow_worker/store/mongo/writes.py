@@ -22,6 +22,7 @@ from kikwiflow_worker.model.runtime import (
     TaskStatus,
     TaskType,
 )
+from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.unit_of_work import (
     AbandonChildren,
     Change,
@@ -52,7 +53,6 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_instance,
     encode_message,
     encode_task,
-    tenant_scoped,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
