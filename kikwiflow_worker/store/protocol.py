@@ -218,11 +218,17 @@ class RuntimeStore(Protocol):
         ...
 
     async def migrate_instance(
-        self, instance_id: str, *, before_id: str, after: ProcessDefinition
+        self,
+        instance_id: str,
+        *,
+        before_id: str,
+        after: ProcessDefinition,
+        nodes: frozenset[str],
     ) -> bool:
         """Let a running instance go on with another version, in one transaction that changes every row of it.
 
-        Workers that hold a claim of it lose it. False if it does not run, or not with the version ``before_id``.
+        Workers that hold a claim of it lose it. False if it does not run, not with the version ``before_id``, or rests
+        by now at a node that is not one of ``nodes``.
         """
         ...
 

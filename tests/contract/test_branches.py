@@ -277,6 +277,7 @@ async def test_an_external_task_that_ends_its_branch_arrives_by_a_record_of_its_
     guard = CompleteExternalTask(
         task_id=external.id,
         instance_id=instance.id,
+        definition_id=external.definition_id,
         node_id=external.node_id,
         completed_at=LONG_AGO,
         completed_by=None,
