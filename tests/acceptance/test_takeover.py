@@ -22,6 +22,7 @@ from tests.support.acceptance import (
 from tests.support.definitions import a_start
 from tests.support.verifier import Expected, calls, read_facts
 from tests.support.workers import (
+    DEEP,
     LOCK_S,
     POLL_MAX_S,
     Effect,
@@ -183,23 +184,34 @@ async def test_a_worker_restarted_under_its_old_name_recovers_its_own_tasks(
     verify(site, stored, {instance: Expected.of("STEP_1", "STEP_2")})
 
 
-async def test_a_handler_that_blocks_the_event_loop_is_named_and_keeps_its_lock(
-    workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
+@pytest.mark.parametrize(
+    "seconds", [3, pytest.param(60, marks=[*DEEP, pytest.mark.timeout(180)])], ids=lambda s: f"{s}s"
+)
+async def test_a_handler_that_blocks_the_event_loop_is_named_and_every_lock_is_kept(
+    workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json], seconds: int
 ) -> None:
-    await deploy(client, "job", *a_chain(["blocks_the_loop_for_3_s"]))
+    await deploy(client, "neighbour", *a_chain(["at_gate_in_thread"]))
+    await deploy(client, "job", *a_chain(["blocks_the_loop"]))
     rude = workers.start("rude", handler_block_warning_seconds=0.5).wait_ready()
-    (instance,) = await start(client, "job")
-    wait_until(lambda: site.effects(phase="start"), "the handler runs")
+    (neighbour,) = await start(client, "neighbour")
+    wait_until(lambda: site.effects(phase="start"), "the neighbour runs")
+    blocks = {"block_s": seconds}
+    instance = (await client.start("job", "job-0", variables=blocks)).id
+    wait_until(lambda: len(site.effects(phase="start")) == 2, "the handler blocks the loop")
     idle = workers.start("idle").wait_ready()
-    wait_for_ends(stored, [instance])
+    wait_for_ends(stored, [instance], within_s=seconds + 30)
+    site.open_gate("STEP_1")
+    wait_for_ends(stored, [neighbour])
 
     (warning,) = rude.events("handler.blocked_loop")
-    assert "blocks_the_loop_for_3_s" in warning["running"]
+    assert "blocks_the_loop" in warning["running"]
     assert instance in warning["running"]
     assert "acceptance_handlers.py" in warning["frame"]
     assert not idle.events("task.rescued")
-    assert len(site.effects(phase="start")) == 1
-    verify(site, stored, {instance: Expected.of("STEP_1")})
+    assert not rude.events("lock.lost")
+    assert {effect.pid for effect in site.effects()} == {rude.pid}
+    assert len(site.effects(phase="start")) == 2
+    verify(site, stored, dict.fromkeys([instance, neighbour], Expected.of("STEP_1")))
 
 
 async def test_a_worker_whose_clock_is_ten_minutes_off_works_normally(

@@ -37,6 +37,14 @@ class OwnMongod:
 
     def start(self) -> None:
         """Start it, on the data it had, and wait until it takes writes."""
+        self.launch()
+        with self.admin() as client:
+            wait_until(
+                lambda: self._is_writable(client), f"mongod on port {self.port} takes writes"
+            )
+
+    def launch(self) -> None:
+        """Start it, on the data it had, and return at once."""
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         options = ["--port", str(self.port), "--bind_ip", "127.0.0.1", "--dbpath", str(data)]
@@ -49,10 +57,6 @@ class OwnMongod:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-            )
-        with self.admin() as client:
-            wait_until(
-                lambda: self._is_writable(client), f"mongod on port {self.port} takes writes"
             )
 
     def stop(self, number: signal.Signals) -> None:
@@ -83,13 +87,17 @@ class OwnMongod:
         return False
 
 
-def own_mongod(folder: Path, *, replica_set: str | None = REPLICA_SET) -> Iterator[OwnMongod]:
-    """Run a server of this test's own, to be used by a fixture; its data is removed afterwards."""
+def find_program() -> Path:
+    """Return the ``mongod`` to run; skip the test if there is none."""
     try:
-        program = find_mongod()
+        return find_mongod()
     except ConfigurationError as error:
         pytest.skip(str(error))
-    server = OwnMongod(program, folder, replica_set)
+
+
+def own_mongod(folder: Path, *, replica_set: str | None = REPLICA_SET) -> Iterator[OwnMongod]:
+    """Run a server of this test's own, to be used by a fixture; its data is removed afterwards."""
+    server = OwnMongod(find_program(), folder, replica_set)
     try:
         server.start()
         yield server

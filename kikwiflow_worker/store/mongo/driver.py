@@ -31,7 +31,8 @@ CLIENT_OPTIONS: Mapping[str, Any] = {
     "appname": "kikwiflow-worker",
     "connectTimeoutMS": 5_000,
     "serverSelectionTimeoutMS": 5_000,
-    "socketTimeoutMS": 10_000,
+    # A primary that freezes answers nothing for ever: what was sent to it must be sent to the next one within seconds.
+    "socketTimeoutMS": 5_000,
     "retryWrites": True,
 }
 """What a client that we open starts with, unless its URI says otherwise.
