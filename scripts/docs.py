@@ -38,7 +38,8 @@ def configuration() -> str:
 def events() -> str:
     return (
         "# Events in the log\n\nEach log line is one event: its name is the `event` field, all else are keys. Lines of a "
-        "step carry `task_id`, `instance_id`, `definition_id`, `node_id`, `attempt`, `worker_id` and `epoch`. "
+        "step carry `task_id`, `instance_id`, `definition_id`, `definition_key`, `definition_version`, `node_id`, `attempt`, "
+        "`worker_id` and `epoch`. "
         "The values of variables are never logged.\n\n" + events_reference()
     )
 

@@ -23,6 +23,7 @@ from kikwiflow_worker.model.runtime import (
     ExternalTask,
     Incident,
     IncidentStatus,
+    IncidentType,
     ProcessInstance,
     TaskStatus,
 )
@@ -464,7 +465,14 @@ class ExternalTaskQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentQuery:
-    """Which incidents to list."""
+    """Which incidents to list.
+
+    Attributes:
+        definition_ids: Of versions, those of one key as a rule; None for all.
+    """
 
     instance_id: str | None = None
     status: IncidentStatus | None = IncidentStatus.OPEN
+    type: IncidentType | None = None
+    node_id: str | None = None
+    definition_ids: tuple[str, ...] | None = None

@@ -12,7 +12,7 @@ from kikwiflow_worker.client import Kikwiflow
 from tests.support.acceptance import a_chain, deploy, figure, start, verify, wait_for_ends
 from tests.support.mongo import MongoServer
 from tests.support.own_mongod import OwnMongod, own_mongod
-from tests.support.verifier import Expected
+from tests.support.verifier import Expected, calls
 from tests.support.workers import Json, Site, WorkerProcess, Workers, wait_until
 
 INSTANCES = 60
@@ -45,7 +45,7 @@ async def test_everything_finishes_when_the_database_is_restarted_under_load(
     async with Kikwiflow.connect(mongod.uri, database=DATABASE) as client:
         await deploy(client, "job", *a_chain(["after_20_ms"] * STEPS))
         instances = await start(client, "job", INSTANCES)
-    both = [outage_workers.start(name, concurrency=8, lock_seconds=5) for name in ("one", "two")]
+    both = [outage_workers.start(name, concurrency=8, lock_seconds=20) for name in ("one", "two")]
     wait_until(
         lambda: len(site.effects(phase="end")) > INSTANCES,
         lambda: f"a quarter of the work is done; {both[0].tail()}",
@@ -68,6 +68,7 @@ async def test_everything_finishes_when_the_database_is_restarted_under_load(
         assert done < INSTANCES * STEPS, "the outage came under load"
         assert max(down_s, up_s) < TRUTH_WITHIN_S
         assert alive == [200, 200]
+        assert set(calls(site.effects()).values()) == {1}, "a lock outlives a shorter outage"
         assert codes == [0, 0]
         for worker in both:
             assert worker.events("store.unavailable")

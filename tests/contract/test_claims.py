@@ -7,7 +7,7 @@ import pytest
 from pymongo.database import Database
 
 from kikwiflow_worker.model.capability import NO_CAPABILITIES, Capabilities, Capability, HandlerKind
-from kikwiflow_worker.model.runtime import TaskStatus
+from kikwiflow_worker.model.runtime import TaskStatus, TaskType
 from kikwiflow_worker.store.mongo.store import MongoStore
 from tests.support.stores import (
     FAR_AWAY,
@@ -159,10 +159,20 @@ async def test_a_locked_task_is_left_alone(store: MongoStore) -> None:
     assert await claim_any(store, RIVAL) is None
 
 
-async def test_a_lapsed_lock_is_taken_over_and_counted_as_a_crash(
-    store: MongoStore, data: Database[Json]
+@pytest.mark.parametrize(
+    "kind",
+    [
+        TaskType.STANDARD,
+        TaskType.TIMER_TASK,
+        TaskType.INTERRUPTIVE_TIMER,
+        TaskType.NON_INTERRUPTIVE_TIMER,
+        TaskType.JOIN_GATEWAY,
+    ],
+)
+async def test_a_lapsed_lock_is_taken_over_and_counted_as_a_crash_and_not_as_an_attempt(
+    store: MongoStore, data: Database[Json], kind: TaskType
 ) -> None:
-    task = await put_task(store)
+    task = await put_task(store, type=kind)
     await claim(store, task)
     lapse(data, task.id)
 
@@ -170,7 +180,7 @@ async def test_a_lapsed_lock_is_taken_over_and_counted_as_a_crash(
 
     assert taken is not None
     assert (taken.claim.task_id, taken.claim.worker_id, taken.claim.epoch) == (task.id, RIVAL, 2)
-    assert taken.task.crash_count == 1
+    assert (taken.task.crash_count, taken.task.attempts) == (1, 0)
 
 
 async def test_the_first_claim_counts_no_crash(store: MongoStore) -> None:

@@ -174,6 +174,24 @@ async def test_an_instance_goes_on_with_a_newer_version(kikwiflow: Kikwiflow) ->
         await kikwiflow.migrate(instance.id)
 
 
+async def test_a_running_instance_keeps_its_version_when_another_is_deployed(
+    kikwiflow: Kikwiflow,
+) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    instance = await kikwiflow.start("parcel", "P-1")
+    await kikwiflow.deploy(
+        text(a_start("OTHER"), a_node("OTHER", "EXTERNAL_TASK", "END"), an_end())
+    )
+
+    (wait,) = (
+        await kikwiflow.list_external_tasks(ExternalTaskQuery(instance_id=instance.id))
+    ).items
+    after = await kikwiflow.complete(wait.id)
+
+    assert after.definition_version == 1
+    assert (await kikwiflow.start("parcel", "P-2")).definition_version == 2
+
+
 async def test_a_version_without_the_node_is_refused_and_says_which(kikwiflow: Kikwiflow) -> None:
     await kikwiflow.deploy(text(*WAITS))
     instance = await kikwiflow.start("parcel", "P-1")
