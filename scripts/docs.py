@@ -141,12 +141,19 @@ def conformance() -> str:
     return page()
 
 
+def field_cases() -> str:
+    sys.path.insert(0, str(ROOT))  # the marks are on tests, which are not installed
+    page: Callable[[], str] = importlib.import_module("tests.support.field_cases").field_cases
+    return page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "configuration.md": configuration,
     "conformance.md": conformance,
     "errors.md": error_reference,
     "events.md": events,
+    "field-cases.md": field_cases,
     "indexes.md": stored_documents,
     "metrics.md": metrics,
 }

@@ -38,6 +38,7 @@ def outage_workers(mongod: OwnMongod, site: Site) -> Iterator[Workers]:
         started.kill_all()
 
 
+@pytest.mark.field_case("S-08", "S-22", "S-52")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
 async def test_everything_finishes_when_the_database_is_restarted_under_load(
     mongod: OwnMongod, outage_workers: Workers, site: Site, how: signal.Signals

@@ -99,6 +99,7 @@ class Watch:
         return {live for _, live, _ in self.seen} == {200}
 
 
+@pytest.mark.field_case("S-51", "S-52")
 @pytest.mark.parametrize(
     "fault",
     [

@@ -3,6 +3,7 @@
 import signal
 import time
 
+import pytest
 from pymongo.database import Database
 
 from kikwiflow_worker.client import Kikwiflow
@@ -11,6 +12,7 @@ from tests.support.verifier import Expected
 from tests.support.workers import LOCK_S, Json, Site, Workers, wait_until
 
 
+@pytest.mark.field_case("S-01", "S-06", "S-10", "S-12")
 async def test_a_handler_of_five_locks_runs_once_on_three_workers_though_its_own_drains(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -35,6 +37,7 @@ async def test_a_handler_of_five_locks_runs_once_on_three_workers_though_its_own
     verify(site, stored, {instance: Expected.of("STEP_1")})
 
 
+@pytest.mark.field_case("S-88")
 async def test_the_slot_of_a_cancelled_instance_is_free_within_a_lock(
     workers: Workers, client: Kikwiflow, stored: Database[Json], site: Site
 ) -> None:
@@ -61,6 +64,7 @@ async def test_the_slot_of_a_cancelled_instance_is_free_within_a_lock(
     assert worker.events("worker.stopped", result="drained")
 
 
+@pytest.mark.field_case("S-25")
 async def test_an_instance_can_be_cancelled_while_its_worker_drains(
     workers: Workers, client: Kikwiflow, site: Site
 ) -> None:

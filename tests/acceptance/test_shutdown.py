@@ -18,6 +18,7 @@ from tests.support.verifier import Expected, calls
 from tests.support.workers import Json, Site, Workers, wait_until
 
 
+@pytest.mark.field_case("S-25")
 async def test_the_first_signal_lets_running_handlers_finish_and_claims_nothing_more(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -49,6 +50,7 @@ async def test_the_first_signal_lets_running_handlers_finish_and_claims_nothing_
     )
 
 
+@pytest.mark.field_case("S-25", "S-28")
 async def test_a_claim_whose_handler_has_not_started_is_given_back_without_an_attempt(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -78,6 +80,7 @@ async def test_a_claim_whose_handler_has_not_started_is_given_back_without_an_at
     )
 
 
+@pytest.mark.field_case("S-25", "S-28")
 async def test_a_signal_under_load_uses_no_attempt_repeats_no_handler_and_leaves_no_gap(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -115,6 +118,7 @@ async def test_a_signal_under_load_uses_no_attempt_repeats_no_handler_and_leaves
     verify(site, stored, dict.fromkeys(instances, expected))
 
 
+@pytest.mark.field_case("S-28")
 async def test_released_work_is_taken_by_another_worker_within_a_second(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -145,6 +149,7 @@ async def test_released_work_is_taken_by_another_worker_within_a_second(
     verify(site, stored, dict.fromkeys([running, held], Expected.of("STEP_1")))
 
 
+@pytest.mark.field_case("S-29")
 @pytest.mark.parametrize("blocked_s", [1.5, 8], ids=["a_slow_commit", "a_commit_that_hangs"])
 async def test_the_second_signal_tears_no_commit(
     workers: Workers,
@@ -221,6 +226,7 @@ async def test_the_end_of_the_grace_is_a_second_signal(
     assert not site.effects(phase="end")
 
 
+@pytest.mark.field_case("S-30")
 async def test_a_handler_that_blocks_the_event_loop_cannot_keep_the_worker_from_ending(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -239,6 +245,7 @@ async def test_a_handler_that_blocks_the_event_loop_cannot_keep_the_worker_from_
     assert not site.effects(phase="end")
 
 
+@pytest.mark.field_case("S-27")
 async def test_systemd_hears_that_the_worker_is_ready_alive_and_stopping(workers: Workers) -> None:
     name = f"kikwiflow-{uuid4().hex}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:

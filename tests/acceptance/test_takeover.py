@@ -49,6 +49,7 @@ def started_at_gate(site: Site, worker: WorkerProcess, *, node: str = "STEP_1") 
     return found()[0]
 
 
+@pytest.mark.field_case("S-18", "S-20")
 async def test_a_killed_workers_task_is_finished_within_its_lock_and_one_poll(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -72,6 +73,7 @@ async def test_a_killed_workers_task_is_finished_within_its_lock_and_one_poll(
     verify(site, stored, {instance: Expected.of("STEP_1")})
 
 
+@pytest.mark.field_case("S-09")
 async def test_a_frozen_worker_writes_nothing_after_it_wakes_up(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -114,6 +116,7 @@ async def test_a_frozen_worker_writes_nothing_after_it_wakes_up(
     assert site.effects(phase="end")[-1].instance == another
 
 
+@pytest.mark.field_case("S-09")
 async def test_a_frozen_worker_cannot_commit_what_another_is_working_on(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -166,6 +169,7 @@ async def test_a_transaction_that_a_dead_worker_left_open_delays_no_other_work(
     verify(site, stored, dict.fromkeys([held, other], Expected.of("STEP_1")))
 
 
+@pytest.mark.field_case("S-12", "S-16")
 async def test_a_worker_restarted_under_its_old_name_recovers_its_own_tasks(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
@@ -184,6 +188,7 @@ async def test_a_worker_restarted_under_its_old_name_recovers_its_own_tasks(
     verify(site, stored, {instance: Expected.of("STEP_1", "STEP_2")})
 
 
+@pytest.mark.field_case("S-15")
 @pytest.mark.parametrize(
     "seconds", [3, pytest.param(60, marks=[*DEEP, pytest.mark.timeout(180)])], ids=lambda s: f"{s}s"
 )
@@ -214,6 +219,7 @@ async def test_a_handler_that_blocks_the_event_loop_is_named_and_every_lock_is_k
     verify(site, stored, dict.fromkeys([instance, neighbour], Expected.of("STEP_1")))
 
 
+@pytest.mark.field_case("S-13")
 @pytest.mark.parametrize("skew_s", [600, -600], ids=["ahead", "behind"])
 async def test_a_worker_whose_clock_is_ten_minutes_off_works_normally(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json], skew_s: int
@@ -239,6 +245,7 @@ async def test_a_worker_whose_clock_is_ten_minutes_off_works_normally(
     verify(site, stored, {instance: Expected.of("STEP_1", "STEP_2")})
 
 
+@pytest.mark.field_case("S-20", "S-21")
 @pytest.mark.usefixtures("short_transactions")
 async def test_workers_killed_under_load_lose_and_double_nothing(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]

@@ -156,6 +156,7 @@ async def test_not_a_number_comes_back(store: MongoStore) -> None:
     assert found["d"].is_nan()
 
 
+@pytest.mark.field_case("S-79")
 async def test_an_instant_of_any_zone_comes_back_to_the_millisecond(store: MongoStore) -> None:
     zone = timezone(timedelta(hours=5, minutes=30))
     given = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=zone)
@@ -168,6 +169,7 @@ async def test_an_instant_of_any_zone_comes_back_to_the_millisecond(store: Mongo
     assert found.utcoffset() == timedelta(0)
 
 
+@pytest.mark.field_case("S-79")
 async def test_a_date_that_no_datetime_can_hold_is_read_as_text(
     store: MongoStore, data: Database[Json]
 ) -> None:

@@ -176,6 +176,7 @@ def fail_all(kikwi: CommandLine) -> None:
     behind_the_scenes(kikwi, act)
 
 
+@pytest.mark.field_case("S-47")
 def test_all_incidents_are_retried_after_a_look_at_their_number(kikwi: CommandLine) -> None:
     started(kikwi, "own-retryable-task")
     started(kikwi, "own-retryable-task")
@@ -204,6 +205,7 @@ def test_only_the_incidents_of_one_instance_are_retried(kikwi: CommandLine) -> N
     assert left["instance_id"] == second["id"]
 
 
+@pytest.mark.field_case("S-47", "S-85")
 @pytest.mark.parametrize(
     ("chosen", "other"),
     [

@@ -54,6 +54,7 @@ async def test_a_migration_against_a_worker_s_step(arena: Arena, races: int) -> 
         assert arena.places() == dict.fromkeys(ids, "DONE")
 
 
+@pytest.mark.field_case("S-82")
 async def test_a_migration_against_a_step_to_a_node_that_the_other_version_lacks(
     arena: Arena, races: int
 ) -> None:
@@ -81,6 +82,7 @@ async def test_a_migration_against_a_step_to_a_node_that_the_other_version_lacks
         await arena.run_due()
 
 
+@pytest.mark.field_case("S-82")
 async def test_a_migration_against_a_person_s_completion(arena: Arena, races: int) -> None:
     await arena.deploy(wait("TASK", "NEW"), wait("NEW"))
     await arena.deploy(wait("TASK", "OLD"), wait("OLD"))
@@ -220,6 +222,7 @@ async def test_an_override_against_the_retry_of_an_incident(arena: Arena, races:
         assert arena.places() == dict.fromkeys(ids, "DONE")
 
 
+@pytest.mark.field_case("S-47")
 async def test_a_skip_against_the_retry_of_an_incident(arena: Arena, races: int) -> None:
     await arena.deploy(step("STEP", "DONE"), DONE)
 

@@ -20,6 +20,7 @@ SPRING_FORWARD = "2026-03-28T12:00:00"  # the clocks leave out 02:00 to 03:00 on
 LORD_HOWE = "Australia/Lord_Howe"  # half an hour
 
 
+@pytest.mark.field_case("S-57", "S-62", "S-63")
 @pytest.mark.parametrize(
     ("expression", "zone", "since", "expected"),
     [
@@ -239,6 +240,7 @@ INSTANTS = st.builds(
 )
 
 
+@pytest.mark.field_case("S-62")
 @settings(max_examples=150, deadline=2000)
 @given(expression=EXPRESSIONS, zone=ZONES, since=INSTANTS)
 def test_cycles_strictly_increase(expression: str, zone: str, since: datetime) -> None:

@@ -72,6 +72,7 @@ def test_a_lost_claim_reaches_its_owner() -> None:
     assert told == ["lost"]
 
 
+@pytest.mark.field_case("S-86")
 def test_a_claim_that_was_committed_meanwhile_is_no_lost_lock() -> None:
     claimed, clock = a_claimed_task(locked_until=1.0), ManualClock()
     keeper, book = FakeKeeper(lost=frozenset([claimed.claim])), ClaimBook()

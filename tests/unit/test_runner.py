@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
@@ -59,6 +60,7 @@ class Bench:
         return lines
 
 
+@pytest.mark.field_case("S-03")
 async def test_a_task_that_still_runs_here_is_not_run_a_second_time() -> None:
     bench = Bench()
     earlier, again = a_claimed_task(epoch=1), a_claimed_task(epoch=2)
@@ -72,6 +74,7 @@ async def test_a_task_that_still_runs_here_is_not_run_a_second_time() -> None:
     assert bench.queue.released == []
 
 
+@pytest.mark.field_case("S-05")
 async def test_a_claim_whose_lock_has_lapsed_before_its_handler_starts_is_given_back() -> None:
     bench = Bench()
     late = a_claimed_task(locked_until=bench.clock.monotonic())
@@ -83,6 +86,19 @@ async def test_a_claim_whose_lock_has_lapsed_before_its_handler_starts_is_given_
     assert [line["event"] for line in lines] == ["task.released"]
 
 
+@pytest.mark.field_case("S-45")
+async def test_what_goes_wrong_beside_the_handler_frees_the_slot_too() -> None:
+    bench = Bench(queue=None)  # there is nobody to give it back to
+    late = a_claimed_task(locked_until=bench.clock.monotonic())
+
+    lines = await bench.dispatch(late)
+
+    assert bench.slots.used == 0
+    assert bench.book.known_ids() == frozenset()
+    assert [line["event"] for line in lines] == ["service.crashed"]
+
+
+@pytest.mark.field_case("S-87")
 async def test_every_line_of_a_step_says_whose_it_is() -> None:
     bench = Bench()
     instance = an_instance(id="i", definition_key="parcel", definition_version=3)

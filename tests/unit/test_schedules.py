@@ -51,6 +51,7 @@ def test_occurrences_are_numbered_from_one() -> None:
     assert second == Occurrence(NOON + 2 * HOUR, 2)
 
 
+@pytest.mark.field_case("S-57")
 def test_a_cycle_that_is_fired_late_does_not_shift_the_next_one() -> None:
     late = NOON + timedelta(minutes=40)
 
@@ -142,6 +143,7 @@ def dated(*dates: str) -> BoundaryNonInterruptiveTimer:
     return a_timer("FIXED_DATES", fixedDates=list(dates))
 
 
+@pytest.mark.field_case("S-60")
 def test_fixed_dates_fire_in_the_order_of_time_and_once_each() -> None:
     node = dated(
         "2026-05-01T00:00:00Z",
@@ -256,6 +258,7 @@ DOWN = NOON + timedelta(hours=5, minutes=20)  # five more cycles are due by then
 DAILY_DATES = [f"2026-03-0{day}T12:00:00Z" for day in range(3, 9)]
 
 
+@pytest.mark.field_case("S-57", "S-59", "S-60")
 @pytest.mark.parametrize("missed_fires", [None, "fire_once", " FIRE_ONCE ", "skip"])
 def test_after_downtime_the_next_cycle_is_the_first_on_the_grid_after_now(
     missed_fires: str | None,
@@ -324,10 +327,12 @@ def fired_at_once(node: BoundaryNonInterruptiveTimer, *, now: datetime) -> list[
     return dues
 
 
+@pytest.mark.field_case("S-59")
 def test_a_timer_that_catches_up_fires_every_missed_cycle_in_order() -> None:
     assert fired_at_once(hourly("catch_up"), now=DOWN) == [NOON + n * HOUR for n in range(7)]
 
 
+@pytest.mark.field_case("S-64")
 @pytest.mark.parametrize(
     ("limit", "hours"),
     [

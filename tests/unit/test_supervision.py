@@ -5,6 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
@@ -25,6 +26,7 @@ class NoSleep(ManualClock):
         await asyncio.sleep(0)
 
 
+@pytest.mark.field_case("S-50")
 async def test_a_chore_that_fails_is_reported_and_started_again_and_stops_no_other() -> None:
     clock, runs, other = NoSleep(), 0, 0
 
@@ -72,6 +74,7 @@ class FakeNotifier:
             raise HeardEnoughError
 
 
+@pytest.mark.field_case("S-53")
 async def test_the_watchdog_is_fed_only_while_the_acquirer_makes_progress() -> None:
     clock, notifier = NoSleep(), FakeNotifier()
     metrics = Metrics(CollectorRegistry(), version="1", instance="w")
