@@ -39,7 +39,8 @@ def configuration() -> str:
 def events() -> str:
     return (
         "# Events in the log\n\nEach log line is one event: its name is the `event` field, all else are keys. Lines of a "
-        "step carry `task_id`, `instance_id`, `definition_id`, `node_id`, `attempt`, `worker_id` and `epoch`. "
+        "step carry `task_id`, `instance_id`, `definition_id`, `definition_key`, `definition_version`, `node_id`, `attempt`, "
+        "`worker_id` and `epoch`. "
         "The values of variables are never logged.\n\n" + events_reference()
     )
 
@@ -155,12 +156,19 @@ def conformance() -> str:
     return page()
 
 
+def field_cases() -> str:
+    sys.path.insert(0, str(ROOT))  # the marks are on tests, which are not installed
+    page: Callable[[], str] = importlib.import_module("tests.support.field_cases").field_cases
+    return page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "configuration.md": configuration,
     "conformance.md": conformance,
     "errors.md": error_reference,
     "events.md": events,
+    "field-cases.md": field_cases,
     "indexes.md": stored_documents,
     "limits.md": limits,
     "metrics.md": metrics,

@@ -45,12 +45,13 @@ class ClaimBook:
 
     @contextmanager
     def committing(self, claim: Claim) -> Iterator[None]:
-        """Leave a claim out of renewals while its commit is under way (protocol R15)."""
+        """Leave a claim out of renewals while its commit is under way (protocol R15), and after it: it ends the claim."""
         self._mark(claim, is_committing=True)
         try:
             yield
-        finally:
+        except BaseException:
             self._mark(claim, is_committing=False)
+            raise
 
     def holds(self, task_id: str) -> bool:
         """Return whether this worker holds the task already."""
@@ -73,9 +74,12 @@ class ClaimBook:
 
     def renewed(
         self, claims: tuple[Claim, ...], *, locked_until: float, lost: frozenset[Claim]
-    ) -> None:
-        """Note the result of a renewal, and tell the owners of lost claims."""
-        on_lost: list[Callable[[], None]] = []
+    ) -> tuple[Claim, ...]:
+        """Note the result of a renewal, and tell the owners of lost claims; return those claims.
+
+        A claim whose outcome was committed meanwhile, or is being committed, is not lost.
+        """
+        taken: list[_Entry] = []
         with self._lock:
             for claim in claims:
                 entry = self._entries.get(claim.task_id)
@@ -84,20 +88,16 @@ class ClaimBook:
                 if claim not in lost:
                     entry.locked_until = locked_until
                 elif not entry.is_committing:
-                    on_lost.append(entry.on_lost)
-        for tell in on_lost:
-            tell()
+                    taken.append(entry)
+        for entry in taken:
+            entry.on_lost()
+        return tuple(entry.claim for entry in taken)
 
     def is_locked(self, claim: Claim, now: float) -> bool:
         """Return whether the claim's lock has not lapsed by this worker's own reckoning, so that a handler may start."""
         with self._lock:
             entry = self._entries.get(claim.task_id)
             return entry is not None and entry.claim == claim and now < entry.locked_until
-
-    def soonest_lapse(self) -> float | None:
-        """Return when the first lock lapses, on the monotonic clock; None if none is held."""
-        with self._lock:
-            return min((entry.locked_until for entry in self._entries.values()), default=None)
 
     def _mark(self, claim: Claim, *, is_committing: bool) -> None:
         with self._lock:

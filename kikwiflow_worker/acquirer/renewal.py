@@ -66,9 +66,11 @@ class LockRenewer:
         """
         started = self._clock.monotonic()
         claims = self._book.to_renew(started, lock_s=self._lock.total_seconds())
-        lost = self._keeper.renew(claims, lock=self._lock)
-        self._book.renewed(claims, locked_until=started + self._lock.total_seconds(), lost=lost)
-        self._metrics.lock_renewals.labels(result="ok").inc(len(claims) - len(lost))
+        gone = self._keeper.renew(claims, lock=self._lock)
+        lost = self._book.renewed(
+            claims, locked_until=started + self._lock.total_seconds(), lost=gone
+        )
+        self._metrics.lock_renewals.labels(result="ok").inc(len(claims) - len(gone))
         self._metrics.lock_renewals.labels(result="lost").inc(len(lost))
         for claim in lost:
             self._metrics.locks_lost.inc()

@@ -242,3 +242,10 @@ def page_options(command: _Decorated) -> _Decorated:
         show_default=True,
         help="How many to list, 1 to 500.",
     )(command)
+
+
+def target_version_option(command: _Decorated) -> _Decorated:
+    """Add ``--version``, the version that instances are moved to."""
+    return click.option(
+        "--version", metavar="N", type=int, help="The version to move to; the latest by default."
+    )(command)

@@ -23,9 +23,6 @@ from kikwiflow_worker.worker.registry import HandlerRegistry, load_registry
 from kikwiflow_worker.worker.signals import exit_now, install_signal_handlers
 from kikwiflow_worker.worker.systemd import Notifier
 
-_FINISH_S = 5.0
-"""Beyond grace and cancellation, for the last commits and releases."""
-
 
 def run_worker_process(settings: Settings) -> None:
     """Run a worker until it is asked to stop, and end the process with its exit code.
@@ -97,7 +94,7 @@ async def _run(
     install_signal_handlers(
         asyncio.get_running_loop(),
         worker.request_stop,
-        deadline_s=options.grace_s + options.cancel_s + _FINISH_S,
+        deadline_s=options.stop_s,
         cold_deadline_s=options.cancel_s,
     )
     try:

@@ -138,6 +138,7 @@ def _ended(
     guard = CompleteExternalTask(
         task_id=task.id,
         instance_id=task.instance_id,
+        definition_id=task.definition_id,
         node_id=task.node_id,
         completed_at=draft.now,
         completed_by=actor,

@@ -63,11 +63,13 @@ class CompleteExternalTask:
     """The external task is done; a second completion finds a record of the first.
 
     Attributes:
+        definition_id: Of the version by which the unit was decided: a migration meanwhile makes it decide anew.
         pending_keys: For a group of keys: those that must still be pending, so that two last keys cannot both be the last.
     """
 
     task_id: str
     instance_id: str
+    definition_id: str
     node_id: str
     completed_at: datetime
     completed_by: str | None

@@ -140,7 +140,9 @@ async def _deliver_kept(
     """Deliver a kept message if somebody waits for it by now; look again later, less and less often, if not."""
     try:
         unit = await _kept_unit(services, invoker, claimed)
-        return Outcome(_kind_of_look(unit), await commit(unit), unit=unit)
+        stays = isinstance(unit.guards[0], RescheduleTask)
+        kind = OutcomeKind.KEPT if stays else OutcomeKind.COMPLETED
+        return Outcome(kind, await commit(unit), unit=unit)
     except ClaimLostError as lost:
         if isinstance(lost.guard, RemoveTask | RescheduleTask):
             return Outcome(OutcomeKind.CLAIM_LOST)
@@ -151,7 +153,7 @@ async def _deliver_kept(
         reason = f"its receiver cannot take it: {error}"
     unit = UnitOfWork((_look_again(services, claimed, reason),), ())
     try:
-        return Outcome(_kind_of_look(unit), await commit(unit), unit=unit)
+        return Outcome(OutcomeKind.KEPT, await commit(unit), unit=unit)
     except ClaimLostError:
         return Outcome(OutcomeKind.CLAIM_LOST)
 
@@ -172,11 +174,6 @@ async def _kept_unit(services: Services, invoker: Invoker, claimed: ClaimedTask)
     received = await drive(services, end_wait(receiver, delivery, surroundings), invoker)
     settle = SettleMessage(message.id, message.tenant_id)
     return UnitOfWork((remove, settle, *received.unit.guards), received.unit.changes)
-
-
-def _kind_of_look(unit: UnitOfWork) -> OutcomeKind:
-    stays = isinstance(unit.guards[0], RescheduleTask)
-    return OutcomeKind.KEPT if stays else OutcomeKind.COMPLETED
 
 
 def _look_again(services: Services, claimed: ClaimedTask, reason: str) -> RescheduleTask:

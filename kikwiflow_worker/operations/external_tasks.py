@@ -7,7 +7,12 @@ from kikwiflow_worker.errors import ClaimLostError, ConflictError, KikwiflowErro
 from kikwiflow_worker.model.runtime import ExternalTask, ExternalTaskType, ProcessInstance
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.model.variables import normalize_all
-from kikwiflow_worker.operations.instances import instance_after, refuse_suspended
+from kikwiflow_worker.operations.instances import (
+    MAX_RACES,
+    instance_after,
+    refuse_suspended,
+    too_many_races,
+)
 from kikwiflow_worker.operations.services import Invoker, Services, drive
 
 
@@ -28,7 +33,20 @@ async def complete(
         StepFailedError: A node after it failed; the task stays open.
     """
     check_texts(external_task_id=task_id, completer=completed_by)
-    normal = normalize_all(variables)
+    delivery = Delivery(variables=normalize_all(variables), actor=completed_by)
+    for _ in range(MAX_RACES):
+        receiver = await _receiver(services, task_id)
+        segment = end_wait(receiver, delivery, services.surroundings(invoker.capabilities))
+        result = await drive(services, segment, invoker)
+        try:
+            committed = await services.runtime.commit(result.unit)
+        except ClaimLostError:
+            continue  # it is gone, or its instance was moved to another version meanwhile
+        return await instance_after(services, committed, receiver.instance.id)
+    raise too_many_races(f"completion of external task {task_id}")
+
+
+async def _receiver(services: Services, task_id: str) -> Receiver:
     task = await services.runtime.find_external_task(task_id)
     instance = await services.runtime.find_instance(task.instance_id) if task else None
     if task is None or instance is None:
@@ -38,17 +56,8 @@ async def complete(
             f"external task {task_id} waits for correlation keys; correlate them instead of completing it"
         )
     refuse_suspended(instance)
-    receiver = Receiver(
-        definition=await services.get_definition(task.definition_id), instance=instance, task=task
-    )
-    delivery = Delivery(variables=normal, actor=completed_by)
-    segment = end_wait(receiver, delivery, services.surroundings(invoker.capabilities))
-    result = await drive(services, segment, invoker)
-    try:
-        committed = await services.runtime.commit(result.unit)
-    except ClaimLostError:
-        raise await _gone(services, task_id) from None
-    return await instance_after(services, committed, instance.id)
+    definition = await services.get_definition(task.definition_id)
+    return Receiver(definition=definition, instance=instance, task=task)
 
 
 async def claim(services: Services, task_id: str, *, assignee: str) -> ExternalTask:

@@ -23,6 +23,7 @@ from kikwiflow_worker.model.runtime import (
     ExternalTask,
     Incident,
     IncidentStatus,
+    IncidentType,
     ProcessInstance,
     TaskStatus,
 )
@@ -218,11 +219,17 @@ class RuntimeStore(Protocol):
         ...
 
     async def migrate_instance(
-        self, instance_id: str, *, before_id: str, after: ProcessDefinition
+        self,
+        instance_id: str,
+        *,
+        before_id: str,
+        after: ProcessDefinition,
+        nodes: frozenset[str],
     ) -> bool:
         """Let a running instance go on with another version, in one transaction that changes every row of it.
 
-        Workers that hold a claim of it lose it. False if it does not run, or not with the version ``before_id``.
+        Workers that hold a claim of it lose it. False if it does not run, not with the version ``before_id``, or rests
+        by now at a node that is not one of ``nodes``.
         """
         ...
 
@@ -464,7 +471,14 @@ class ExternalTaskQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentQuery:
-    """Which incidents to list."""
+    """Which incidents to list.
+
+    Attributes:
+        definition_ids: Of versions, those of one key as a rule; None for all.
+    """
 
     instance_id: str | None = None
     status: IncidentStatus | None = IncidentStatus.OPEN
+    type: IncidentType | None = None
+    node_id: str | None = None
+    definition_ids: tuple[str, ...] | None = None

@@ -34,6 +34,9 @@ from kikwiflow_worker.worker.systemd import Notifier
 
 _START_PAUSE_S = 0.5
 
+_FINISH_S = 5.0
+"""Beyond grace and cancellation, for the last commits and releases."""
+
 
 class StopResult(IntEnum):
     """How the worker stopped; the value is the process's exit code."""
@@ -67,6 +70,11 @@ class WorkerOptions:
     def lock(self) -> timedelta:
         """How long a claim lasts unless renewed."""
         return timedelta(seconds=self.lock_s)
+
+    @property
+    def stop_s(self) -> float:
+        """How long a stop may take, from the first request to the end."""
+        return self.grace_s + self.cancel_s + _FINISH_S
 
 
 class WorkerStore(Protocol):
@@ -282,6 +290,8 @@ class Worker:
         """Release what has not started, let the rest finish; past the grace or at a second request, cancel it."""
         self._health.set_draining()
         self._notifier.stopping()
+        # A grace that is longer than the unit's TimeoutStopSec must not end in a SIGKILL.
+        self._notifier.extend_timeout(self._options.stop_s)
         emit(Event.WORKER_DRAINING, running=self._slots.used, grace_s=self._options.grace_s)
         self._runner.drain()
         if await self._idle_within(self._options.grace_s, requests=2):

@@ -150,7 +150,8 @@ class StepInvoker:
             if task is not None and task.cancelling():
                 raise
             return Raised(failure_of(RuntimeError("the handler cancelled itself")))
-        except (Exception, SystemExit) as error:
+        # A handler that raises these must cost an attempt and neither its slot nor its worker.
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             return Raised(failure_of(error))
         finally:
             self._context = self._scope = None

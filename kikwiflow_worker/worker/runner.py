@@ -90,11 +90,14 @@ class TaskRunner:
         def lost() -> None:
             loop.call_soon_threadsafe(step.cancel, CancelReason.CLAIM_LOST)
 
+        instance = claimed.instance
         structlog.contextvars.bind_contextvars(
             task_id=task.id,
             instance_id=task.instance_id,
             node_id=task.node_id,
             definition_id=task.definition_id,
+            definition_key=instance.definition_key if instance else None,
+            definition_version=instance.definition_version if instance else None,
             attempt=task.attempts + 1,
             worker_id=claimed.claim.worker_id,
             epoch=claimed.claim.epoch,

@@ -109,6 +109,7 @@ async def test_a_delivered_arrival_leaves_no_record(
     assert data.executable_tasks.count_documents({"status": "ARRIVED"}) == 0
 
 
+@pytest.mark.field_case("S-58")
 async def test_a_branch_counts_once_however_often_it_is_delivered(
     store: MongoStore, arrivals: Arrivals
 ) -> None:
@@ -121,6 +122,7 @@ async def test_a_branch_counts_once_however_often_it_is_delivered(
     assert (await join_of(store, join)).pending_branch_ids == ("b2",)
 
 
+@pytest.mark.field_case("S-58")
 async def test_a_join_that_runs_is_not_released_again(
     store: MongoStore, arrivals: Arrivals
 ) -> None:
@@ -214,6 +216,7 @@ async def test_an_arrival_s_record_forgets_its_lock_and_waits_for_its_own_worker
     assert await store.queue.deliver_arrivals(limit=10) == 0
 
 
+@pytest.mark.field_case("S-67")
 async def test_an_interrupted_delivery_is_found_and_done(
     store: MongoStore, data: Database[Json]
 ) -> None:
@@ -277,6 +280,7 @@ async def test_an_external_task_that_ends_its_branch_arrives_by_a_record_of_its_
     guard = CompleteExternalTask(
         task_id=external.id,
         instance_id=instance.id,
+        definition_id=external.definition_id,
         node_id=external.node_id,
         completed_at=LONG_AGO,
         completed_by=None,

@@ -252,6 +252,7 @@ async def test_the_last_path_ends_the_instance(store: MongoStore) -> None:
     assert await store.runtime.find_ended_instance(instance.id) == expected
 
 
+@pytest.mark.field_case("S-37")
 async def test_an_ended_instance_leaves_no_task_behind(
     store: MongoStore, data: Database[Json]
 ) -> None:

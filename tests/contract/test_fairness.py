@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.unit_of_work import InsertTask, UnitOfWork
 from kikwiflow_worker.store.mongo.store import MongoStore
@@ -34,6 +36,7 @@ async def claimed(store: MongoStore, times: int) -> list[str]:
     return found
 
 
+@pytest.mark.field_case("S-40")
 async def test_the_highest_priority_goes_first_and_the_lowest_goes_too(store: MongoStore) -> None:
     await fill(
         store, low=(10, {"priority": 1}), high=(30, {"priority": 9}), normal=(10, {"priority": 5})
@@ -45,6 +48,7 @@ async def test_the_highest_priority_goes_first_and_the_lowest_goes_too(store: Mo
     assert found.count("low") >= 1, "every fourth takes the oldest"
 
 
+@pytest.mark.field_case("S-41")
 async def test_one_tenant_does_not_keep_another_waiting(store: MongoStore) -> None:
     await fill(store, big=(1000, {"tenant_id": "big"}), small=(1, {"tenant_id": "small"}))
 
@@ -66,6 +70,7 @@ async def test_tenants_take_turns(store: MongoStore) -> None:
     assert min(found.count(name) for name in ("a", "b", "none")) >= 5
 
 
+@pytest.mark.field_case("S-39")
 async def test_everything_is_claimed_in_the_end(store: MongoStore) -> None:
     await fill(
         store,

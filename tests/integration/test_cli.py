@@ -354,6 +354,7 @@ def test_a_held_task_names_its_holder(kikwi: CommandLine, scenes: BehindTheScene
     assert "lock ends" in shown.stdout
 
 
+@pytest.mark.field_case("S-84")
 def test_a_task_that_is_retried_names_error_and_time(
     kikwi: CommandLine, scenes: BehindTheScenes
 ) -> None:

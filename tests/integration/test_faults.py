@@ -117,6 +117,7 @@ def failing(data: Database[Json]) -> Failing:
     return fail
 
 
+@pytest.mark.field_case("S-22", "S-54", "S-56")
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 async def test_a_fault_around_a_commit_leads_to_one_outcome(
@@ -244,6 +245,7 @@ async def test_a_claim_that_never_arrives_is_sent_again(
     assert claimed.claim.epoch == 1
 
 
+@pytest.mark.field_case("S-23")
 async def test_a_claim_whose_reply_never_comes_is_found_and_given_back(
     store: MongoStore, keeper: MongoLockKeeper, failing: Failing
 ) -> None:
@@ -285,6 +287,7 @@ async def test_a_commit_stands_when_the_join_cannot_be_told(
     assert row.status is TaskStatus.PENDING
 
 
+@pytest.mark.field_case("S-68")
 async def test_a_pull_whose_reply_is_lost_releases_the_join_once(
     store: MongoStore, data: Database[Json], failing: Failing
 ) -> None:

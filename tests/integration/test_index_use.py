@@ -81,6 +81,7 @@ async def profile_of_claim(store: MongoStore, data: Database[Json]) -> tuple[obj
     return claimed, entry
 
 
+@pytest.mark.field_case("S-31", "S-32", "S-35", "S-61")
 async def test_a_claim_among_many_due_tasks_examines_one(
     store: MongoStore, data: Database[Json]
 ) -> None:
@@ -113,6 +114,7 @@ async def test_a_claim_never_looks_at_tasks_of_a_handler_that_nobody_here_has(
         assert entry["keysExamined"] <= MOST_KEYS
 
 
+@pytest.mark.field_case("S-34")
 async def test_a_claim_with_nothing_due_examines_no_document(
     store: MongoStore, data: Database[Json]
 ) -> None:
@@ -150,6 +152,7 @@ async def test_looking_for_undelivered_branches_does_not_look_at_due_tasks(
         assert max(entry["docsExamined"] for entry in entries) == 0
 
 
+@pytest.mark.field_case("S-34", "S-38")
 async def test_due_tasks_are_measured_without_looking_at_timers(
     store: MongoStore, data: Database[Json]
 ) -> None:
@@ -250,6 +253,7 @@ def many_records(data: Database[Json]) -> None:
         data[name].insert_many(rows, ordered=False)
 
 
+@pytest.mark.field_case("S-38")
 async def test_no_page_is_found_by_reading_the_whole_collection(
     store: MongoStore, data: Database[Json], many_records: None
 ) -> None:

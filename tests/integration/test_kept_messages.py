@@ -81,6 +81,7 @@ async def side(mongo_uri: str, database_name: str) -> AsyncIterator[Side]:
     await store.close()
 
 
+@pytest.mark.field_case("S-72")
 async def test_a_message_is_kept_until_somebody_waits_for_it(side: Side) -> None:
     kept = await side.client.correlate("O-1", {"amount": 7}, keep_for=HOUR)
     await side.work()
@@ -106,6 +107,7 @@ async def test_a_kept_message_is_delivered_once(side: Side) -> None:
     assert sorted(statuses) == ["ACTIVE", "COMPLETED"]
 
 
+@pytest.mark.field_case("S-72")
 async def test_a_message_with_a_known_id_changes_nothing(side: Side) -> None:
     instance = await side.client.start("parcel", "P-1", variables={"order": "O-1"})
     other = await side.client.start("parcel", "P-2", variables={"order": "O-1"})

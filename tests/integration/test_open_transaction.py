@@ -3,6 +3,7 @@
 import time
 from datetime import timedelta
 
+import pytest
 from pymongo import AsyncMongoClient
 
 from kikwiflow_worker.clock import SystemClock
@@ -14,6 +15,7 @@ from kikwiflow_worker.store.mongo.store import MongoStore
 LOCK = timedelta(seconds=30)
 
 
+@pytest.mark.field_case("S-75")
 async def test_rows_that_an_open_transaction_holds_are_claimed_around(
     mongo_uri: str, database_name: str
 ) -> None:

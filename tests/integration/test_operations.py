@@ -53,6 +53,7 @@ async def kikwiflow(mongo_uri: str, database_name: str) -> AsyncIterator[Kikwifl
         yield client
 
 
+@pytest.mark.field_case("S-37", "S-88")
 async def test_a_running_instance_is_deleted_without_a_trace(kikwiflow: Kikwiflow) -> None:
     await kikwiflow.deploy(text(*WAITS))
     instance = await kikwiflow.start("parcel", "P-1")
@@ -174,6 +175,25 @@ async def test_an_instance_goes_on_with_a_newer_version(kikwiflow: Kikwiflow) ->
         await kikwiflow.migrate(instance.id)
 
 
+@pytest.mark.field_case("S-81")
+async def test_a_running_instance_keeps_its_version_when_another_is_deployed(
+    kikwiflow: Kikwiflow,
+) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    instance = await kikwiflow.start("parcel", "P-1")
+    await kikwiflow.deploy(
+        text(a_start("OTHER"), a_node("OTHER", "EXTERNAL_TASK", "END"), an_end())
+    )
+
+    (wait,) = (
+        await kikwiflow.list_external_tasks(ExternalTaskQuery(instance_id=instance.id))
+    ).items
+    after = await kikwiflow.complete(wait.id)
+
+    assert after.definition_version == 1
+    assert (await kikwiflow.start("parcel", "P-2")).definition_version == 2
+
+
 async def test_a_version_without_the_node_is_refused_and_says_which(kikwiflow: Kikwiflow) -> None:
     await kikwiflow.deploy(text(*WAITS))
     instance = await kikwiflow.start("parcel", "P-1")
@@ -188,6 +208,7 @@ async def test_a_version_without_the_node_is_refused_and_says_which(kikwiflow: K
     assert (await kikwiflow.get_instance(instance.id)).definition_version == 1
 
 
+@pytest.mark.field_case("S-82")
 async def test_all_instances_are_moved_and_each_gets_a_verdict(kikwiflow: Kikwiflow) -> None:
     await kikwiflow.deploy(text(*WAITS))
     first, second = [await kikwiflow.start("parcel", name) for name in ("P-1", "P-2")]

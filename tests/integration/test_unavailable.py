@@ -327,6 +327,7 @@ async def test_a_standalone_server_records_a_completion_that_ends_the_instance(
     completion = CompleteExternalTask(
         task_id=external.id,
         instance_id=instance.id,
+        definition_id=external.definition_id,
         node_id=external.node_id,
         completed_at=LONG_AGO + timedelta(days=30_000),
         completed_by="ann",

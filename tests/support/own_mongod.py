@@ -44,6 +44,14 @@ class OwnMongod:
 
     def start(self) -> None:
         """Start it, on the data it had, and wait until it takes writes."""
+        self.launch()
+        with self.admin() as client:
+            wait_until(
+                lambda: self._is_writable(client), f"mongod on port {self.port} takes writes"
+            )
+
+    def launch(self) -> None:
+        """Start it, on the data it had, and return at once."""
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         options = ["--port", str(self.port), "--bind_ip", "127.0.0.1", "--dbpath", str(data)]
@@ -56,10 +64,6 @@ class OwnMongod:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-            )
-        with self.admin() as client:
-            wait_until(
-                lambda: self._is_writable(client), f"mongod on port {self.port} takes writes"
             )
 
     def stop(self, number: signal.Signals) -> None:
@@ -93,6 +97,14 @@ class OwnMongod:
         return False
 
 
+def find_program() -> Path:
+    """Return the ``mongod`` to run; skip the test if there is none."""
+    try:
+        return find_mongod()
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+
+
 def own_mongod(
     folder: Path,
     *,
@@ -101,11 +113,7 @@ def own_mongod(
     admin_options: Mapping[str, object] | None = None,
 ) -> Iterator[OwnMongod]:
     """Run a server of this test's own, to be used by a fixture; its data is removed afterwards."""
-    try:
-        program = find_mongod()
-    except ConfigurationError as error:
-        pytest.skip(str(error))
-    server = OwnMongod(program, folder, replica_set, options, admin_options or {})
+    server = OwnMongod(find_program(), folder, replica_set, options, admin_options or {})
     try:
         server.start()
         yield server

@@ -108,6 +108,7 @@ async def test_it_claims_until_nothing_is_due() -> None:
     assert bench.progressed == 3
 
 
+@pytest.mark.field_case("S-05", "S-42", "S-43")
 async def test_it_never_claims_more_than_free_slots() -> None:
     bench = Bench(
         FakeQueue([a_claimed_task("a"), a_claimed_task("b"), a_claimed_task("c")]), Slots(2)
@@ -165,6 +166,7 @@ async def test_a_store_that_refuses_a_running_worker_is_asked_again(
     assert bench.heard[:2] == [refused, None]
 
 
+@pytest.mark.field_case("S-02")
 async def test_it_claims_nothing_while_the_renewal_is_late() -> None:
     bench = Bench(FakeQueue([a_claimed_task("a")]), may_claim=False)
 
@@ -206,6 +208,7 @@ async def test_interrupted_deliveries_are_looked_for_when_idle() -> None:
     assert bench.queue.swept == 1
 
 
+@pytest.mark.field_case("S-55")
 async def test_a_wake_up_ends_the_wait() -> None:
     queue = FakeQueue([None, a_claimed_task("a")])
     bench = Bench(queue)
@@ -221,6 +224,7 @@ async def test_a_wake_up_ends_the_wait() -> None:
     assert bench.dispatched == ["a"]
 
 
+@pytest.mark.field_case("S-33")
 def test_waits_grow_to_the_longest_and_start_again_after_work() -> None:
     pacing = Pacing(shortest_s=1.0, longest_s=5.0, jitter=random.Random(1))
 

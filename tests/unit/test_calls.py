@@ -318,6 +318,7 @@ def test_a_child_is_one_deeper_than_its_parent() -> None:
     assert child.parent.depth == MAX_CALL_DEPTH
 
 
+@pytest.mark.field_case("S-74")
 def test_a_call_that_is_nested_too_deep_waits_for_a_person() -> None:
     found = nested(MAX_CALL_DEPTH)
 

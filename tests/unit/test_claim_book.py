@@ -1,10 +1,12 @@
 """The record of claims shared with the renewal thread."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
 
 from kikwiflow_worker.acquirer.claim_book import ClaimBook
+from kikwiflow_worker.errors import StoreUnavailableError
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask, ExecutableTask, TaskType
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -44,8 +46,9 @@ def test_a_claim_under_commit_is_left_out_of_renewals() -> None:
     book, claimed = ClaimBook(), a_claimed_task()
 
     with book.holding(claimed, lambda: None):
-        with book.committing(claimed.claim):
+        with suppress(StoreUnavailableError), book.committing(claimed.claim):
             during = book.to_renew(0.0, lock_s=30)
+            raise StoreUnavailableError("away")
         after = book.to_renew(0.0, lock_s=30)
 
     assert during == ()
@@ -83,6 +86,30 @@ def test_a_claim_that_seems_lost_while_it_is_committed_is_not_reported() -> None
             book.renewed(claims, locked_until=50.0, lost=frozenset([claimed.claim]))
 
     assert told == []
+
+
+def test_a_claim_that_seems_lost_after_its_commit_is_not_reported() -> None:
+    book, claimed = ClaimBook(), a_claimed_task()
+
+    with book.holding(claimed, lambda: pytest.fail("it is not lost")):
+        claims = book.to_renew(0.0, lock_s=30)
+        with book.committing(claimed.claim):
+            pass
+        lost = book.renewed(claims, locked_until=50.0, lost=frozenset([claimed.claim]))
+
+    assert lost == ()
+
+
+def test_a_claim_whose_commit_failed_can_be_lost() -> None:
+    book, claimed = ClaimBook(), a_claimed_task()
+
+    with book.holding(claimed, lambda: None):
+        with suppress(StoreUnavailableError), book.committing(claimed.claim):
+            raise StoreUnavailableError("away")
+        claims = book.to_renew(0.0, lock_s=30)
+        lost = book.renewed(claims, locked_until=50.0, lost=frozenset([claimed.claim]))
+
+    assert lost == (claimed.claim,)
 
 
 @pytest.mark.parametrize(("now", "locked"), [(29.9, True), (30.0, False)])

@@ -187,6 +187,7 @@ def test_retry_later_inline_gives_a_row_that_has_used_no_attempt() -> None:
     assert run.row.due_at == NOON + timedelta(minutes=5)
 
 
+@pytest.mark.field_case("S-76")
 def test_variables_that_are_too_large_together_fail_the_task_and_nothing_else_is_written() -> None:
     task = a_claimed_task(TWO_STEPS, "A")
 
@@ -275,6 +276,7 @@ def test_a_provider_that_raises_inline_makes_its_gateway_a_row_with_one_attempt_
     assert row.handler_name == "answer_provider:route"
 
 
+@pytest.mark.field_case("S-48")
 def test_a_gateway_that_fails_in_one_branch_leaves_the_other_branches_alone() -> None:
     gateway = a_gateway("ROUTE", a_flow("JOIN", expectedAnswer="van"))
     definition = a_definition(

@@ -278,6 +278,7 @@ RECEIVED = UnitOfWork(
         CompleteExternalTask(
             task_id="wait-2",
             instance_id="instance-2",
+            definition_id="definition-1",
             node_id="CATCH",
             completed_at=NOON,
             completed_by=None,

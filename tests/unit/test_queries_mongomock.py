@@ -131,6 +131,7 @@ async def test_a_task_is_found_with_all_its_fields(
     assert await queries.find_task("task-2") is None
 
 
+@pytest.mark.field_case("S-84")
 async def test_retrying_tasks_are_those_that_failed_and_wait(
     collections: Collections, queries: Queries
 ) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from kikwiflow_worker.acquirer.claim_book import ClaimBook
 from kikwiflow_worker.acquirer.renewal import LockRenewer
@@ -73,6 +74,24 @@ def test_a_lost_claim_reaches_its_owner() -> None:
         a_renewer(keeper, book, ManualClock()).renew_once()
 
     assert told == ["lost"]
+
+
+@pytest.mark.field_case("S-86")
+def test_a_claim_that_was_committed_meanwhile_is_no_lost_lock() -> None:
+    claimed, clock = a_claimed_task(locked_until=1.0), ManualClock()
+    keeper, book = FakeKeeper(lost=frozenset([claimed.claim])), ClaimBook()
+    metrics = Metrics(CollectorRegistry(), version="1", instance="w")
+    renewer = LockRenewer(keeper, book, worker_id="w", lock=LOCK, clock=clock, metrics=metrics)
+
+    with (
+        capture_logs() as lines,
+        book.holding(claimed, lambda: None),
+        book.committing(claimed.claim),
+    ):
+        renewer.renew_once()
+
+    assert "lock.lost" not in [line["event"] for line in lines]
+    assert b"kikwiflow_locks_lost_total 0.0" in metrics.render()
 
 
 def test_it_is_late_when_two_thirds_of_a_lock_passed_without_a_renewal() -> None:

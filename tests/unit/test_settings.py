@@ -42,6 +42,7 @@ def a_file(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.field_case("S-27")
 def test_nothing_given_yields_the_defaults() -> None:
     settings = load()
 

@@ -72,6 +72,7 @@ def test_each_event_is_named_noun_and_verb_and_has_a_meaning(event: Event) -> No
     assert event.meaning.endswith(".")
 
 
+@pytest.mark.field_case("S-86")
 def test_an_event_is_logged_at_its_own_level() -> None:
     stream = configured()
 
@@ -240,3 +241,10 @@ def test_the_events_reference_has_a_row_for_each_event() -> None:
 
     assert len(rows) == len(Event)
     assert "| `lock.lost` | warning |" in events_reference()
+
+
+@pytest.mark.field_case("S-86")
+def test_expected_races_are_no_warnings() -> None:
+    expected = {Event.CLAIM_LOST, Event.COMMIT_CONFLICTED, Event.MESSAGE_KEPT, Event.TASK_PARKED}
+
+    assert {event.level for event in expected} <= {LogLevel.DEBUG, LogLevel.INFO}

@@ -120,6 +120,7 @@ def test_a_value_is_converted_when_it_is_set(value: object, stored: Value) -> No
     assert type(normal) is type(stored)
 
 
+@pytest.mark.field_case("S-79")
 def test_an_instant_keeps_its_milliseconds_and_loses_its_zone() -> None:
     zone = timezone(timedelta(hours=2))
     value = datetime(2026, 3, 2, 14, 0, 0, 123_999, tzinfo=zone)
@@ -147,6 +148,7 @@ def nested(depth: int) -> list[object]:
     return value
 
 
+@pytest.mark.field_case("S-80")
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -194,11 +196,13 @@ def test_a_name_that_cannot_be_stored_is_refused(name: object) -> None:
         check_name(name)
 
 
+@pytest.mark.field_case("S-77", "S-78")
 def test_a_variable_larger_than_its_limit_is_refused() -> None:
     with pytest.raises(VariableTooLargeError, match=r"1,048,582 bytes, the limit is 1,048,576"):
         normalize("page", "x" * MAX_VARIABLE_BYTES)
 
 
+@pytest.mark.field_case("S-78")
 def test_variables_that_are_too_large_together_name_the_largest() -> None:
     values = {f"page{number}": "x" * 1_000_000 for number in range(8)}
 

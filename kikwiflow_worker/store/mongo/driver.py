@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from bson.binary import UuidRepresentation
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -21,7 +21,11 @@ Collection: TypeAlias = Any
 Session: TypeAlias = Any
 
 CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
-    tz_aware=True, tzinfo=UTC, uuid_representation=UuidRepresentation.STANDARD
+    tz_aware=True,
+    tzinfo=UTC,
+    uuid_representation=UuidRepresentation.STANDARD,
+    # A date that another program stored and no datetime can hold must not keep a whole document from being read.
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
 MAJORITY = WriteConcern("majority")
 MAJORITY_READ = ReadConcern("majority")
@@ -31,7 +35,8 @@ CLIENT_OPTIONS: Mapping[str, Any] = {
     "appname": "kikwiflow-worker",
     "connectTimeoutMS": 5_000,
     "serverSelectionTimeoutMS": 5_000,
-    "socketTimeoutMS": 10_000,
+    # A primary that freezes answers nothing for ever: what was sent to it must be sent to the next one within seconds.
+    "socketTimeoutMS": 5_000,
     "retryWrites": True,
 }
 """What a client that we open starts with, unless its URI says otherwise.

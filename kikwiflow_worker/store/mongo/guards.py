@@ -211,7 +211,11 @@ def _kept(guard: SettleMessage) -> Document:
 
 
 def _completable(guard: CompleteExternalTask) -> Document:
-    found: Document = {"_id": guard.task_id, "status": ExternalTaskStatus.CREATED.value}
+    found: Document = {
+        "_id": guard.task_id,
+        "status": ExternalTaskStatus.CREATED.value,
+        "processDefinitionId": guard.definition_id,
+    }
     if guard.pending_keys is not None:
         found["pendingCorrelationKeys"] = list(guard.pending_keys)
     return found

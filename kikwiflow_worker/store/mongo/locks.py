@@ -22,7 +22,7 @@ class MongoLockKeeper:
 
     def __init__(self, uri: str, database: str) -> None:
         with translated_opening():
-            options = client_options(uri, maxPoolSize=2, socketTimeoutMS=5_000)
+            options = client_options(uri, maxPoolSize=2)
             self._client: MongoClient[Document] = MongoClient(uri, connect=False, **options)
         tasks = self._client.get_database(database, codec_options=CODEC_OPTIONS)["executable_tasks"]
         self._tasks = tasks

@@ -186,8 +186,14 @@ class Queries:
         self, query: IncidentQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[Incident]:
         """Return incidents, newest first."""
-        status = query.status.value if query.status else None
-        found = _given(processInstanceId=query.instance_id, status=status)
+        found = _given(
+            processInstanceId=query.instance_id,
+            status=query.status.value if query.status else None,
+            type=query.type.value if query.type else None,
+            taskDefinitionId=query.node_id,
+        )
+        if query.definition_ids is not None:
+            found["processDefinitionId"] = {"$in": list(query.definition_ids)}
         return await self._page(
             self._collections.incidents, found, _NEWEST, decode_incident, limit, cursor
         )

@@ -160,11 +160,24 @@ class Repairs:
         return await self._transactions.run(f"forgetting instance {instance_id}", forget)
 
     async def migrate_instance(
-        self, instance_id: str, *, before_id: str, after: ProcessDefinition
+        self,
+        instance_id: str,
+        *,
+        before_id: str,
+        after: ProcessDefinition,
+        nodes: frozenset[str],
     ) -> bool:
         """Let a running instance go on with another version."""
 
         async def migrate(session: Session) -> bool:
+            # Every row that is read here is changed below: none can move on meanwhile (protocol R1, R7).
+            strange: Document = {
+                "processInstanceId": instance_id,
+                "taskDefinitionId": {"$nin": sorted(nodes)},
+            }
+            for collection in (self._collections.tasks, self._collections.external_tasks):
+                if await settled(collection.find_one(strange, {"_id": 1}, session=session)):
+                    return False
             found = {"_id": instance_id, "processDefinitionId": before_id, "status": RUNNING}
             version = {
                 "processDefinitionId": after.id,

@@ -245,10 +245,17 @@ class Runtime:
         return await self._repairs.forget_instance(instance_id)
 
     async def migrate_instance(
-        self, instance_id: str, *, before_id: str, after: ProcessDefinition
+        self,
+        instance_id: str,
+        *,
+        before_id: str,
+        after: ProcessDefinition,
+        nodes: frozenset[str],
     ) -> bool:
         """Let a running instance go on with another version."""
-        return await self._repairs.migrate_instance(instance_id, before_id=before_id, after=after)
+        return await self._repairs.migrate_instance(
+            instance_id, before_id=before_id, after=after, nodes=nodes
+        )
 
     async def assign_external_task(
         self, task_id: str, *, assignee: str | None, expected: str | None
