@@ -1,0 +1,193 @@
+"""The load of the chaos run: starts instances of every kind, with a bounded backlog, whatever happens to the database.
+
+Everything that it decides comes from one seed. It repeats each call until it is answered, under the same start key,
+message id or task; what it asked for and what it was promised is in the ledger (``load_ledger``).
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from pymongo import AsyncMongoClient
+
+from kikwiflow_worker.client import Kikwiflow
+from kikwiflow_worker.errors import ConflictError, NotFoundError
+from tests.chaos import load_processes
+from tests.chaos.load_builder import Process, key_for
+from tests.chaos.load_ledger import Ledger
+from tests.chaos.load_people import Patience, People
+from tests.chaos.load_shape import Json, encode
+
+BACKLOG = 200
+"""Running instances, children included, beyond which nothing is started until some have ended."""
+
+STARTERS = 6
+"""Starts under way at once."""
+
+WIDE = 2
+"""Instances of the widest definition in a run of ``WIDE_FROM`` tasks or more."""
+
+WIDE_FROM = 20_000
+CANCELLED = 0.03
+SUSPENDED = 0.04
+KEPT_FOR_S = 7200.0
+
+_PAUSE_S = 0.1
+
+
+class Load:
+    """One run's load.
+
+    Args:
+        tasks: How many executable and external tasks to start, about.
+        folder: Where ``ledger.jsonl`` is written.
+        kinds: Only definitions with these keys; all of them without it.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        database: str,
+        *,
+        seed: int,
+        tasks: int,
+        folder: Path,
+        kinds: tuple[str, ...] = (),
+    ) -> None:
+        self._uri, self._database = uri, database
+        self._seed = seed
+        self._rng = random.Random(f"load {seed}")
+        self._patience = Patience(random.Random(f"pauses {seed}"))
+        self._tasks = tasks
+        self._ledger = Ledger(folder / "ledger.jsonl")
+        self._processes = [
+            found for found in load_processes.processes(seed) if not kinds or found[1].key in kinds
+        ]
+        self._wide = load_processes.wide()
+        has_wide = tasks >= WIDE_FROM and not kinds
+        self._wide_due = (
+            [tasks * part // (WIDE + 1) for part in range(1, WIDE + 1)] if has_wide else []
+        )
+        self._started_tasks = 0
+        self._numbers = 0
+        self._stack = AsyncExitStack()
+
+    @property
+    def started_tasks(self) -> int:
+        """About how many tasks the instances started so far amount to."""
+        return self._started_tasks
+
+    async def prepare(self) -> None:
+        """Connect and deploy all definitions.
+
+        Raises:
+            StoreUnavailableError: The database is away.
+        """
+        self._client = await self._stack.enter_async_context(
+            Kikwiflow.connect(self._uri, database=self._database)
+        )
+        own = await self._stack.enter_async_context(AsyncMongoClient[Json](self._uri))
+        self._instances = own[self._database].process_instances
+        waits: dict[str, str] = {}
+        for process in [*(found for _, found in self._processes), self._wide]:
+            for each in process.family():
+                await self._client.deploy(json.dumps(each.file), name=each.key)
+                self._ledger.note(
+                    "definition", key=each.key, shape=encode(each.shape), waits=each.waits
+                )
+                waits |= each.waits
+        self._people = People(self._client, self._ledger, self._patience, self._seed, waits)
+
+    async def run(self) -> None:
+        """Start instances until they amount to the tasks wanted, and treat what waits for people meanwhile."""
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._people.work(stop))
+            async with asyncio.TaskGroup() as starters:
+                for _ in range(STARTERS):
+                    starters.create_task(self._start_many())
+            stop.set()
+
+    async def finish(self) -> None:
+        """Treat what waits for people until no instance is left; cancelled from outside if that takes too long."""
+        stop = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._people.work(stop))
+            while await self._running():
+                await asyncio.sleep(_PAUSE_S)
+            stop.set()
+
+    async def close(self) -> None:
+        """Close the connection and the ledger."""
+        await self._stack.aclose()
+        self._ledger.close()
+
+    async def _start_many(self) -> None:
+        while self._started_tasks < self._tasks:
+            if await self._running() >= BACKLOG:
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            for _ in range(5):
+                await self._start_one()
+
+    async def _start_one(self) -> None:
+        process = self._choose()
+        self._started_tasks += process.tasks
+        self._numbers += 1
+        ref = f"{process.key}/{self._numbers}"
+        rng = random.Random(f"{self._seed} {ref}")
+        fate = rng.random()
+        variables = load_processes.variables(rng, ref)
+        fated = "cancel" if fate < CANCELLED else "suspend" if fate < CANCELLED + SUSPENDED else ""
+        self._ledger.note("start", ref=ref, key=process.key, fate=fated)
+        for node in process.kept:
+            await self._people.send(key_for(node, ref), node, ref, keep_s=KEPT_FOR_S)
+        instance, _ = await self._patience.insist(
+            lambda: self._client.start(process.key, ref, variables=variables, idempotency_key=ref)
+        )
+        self._ledger.note("started", ref=ref, instance=instance.id)
+        if fated:
+            await self._interfere(instance.id, fated, rng)
+
+    def _choose(self) -> Process:
+        if self._wide_due and self._started_tasks >= self._wide_due[0]:
+            self._wide_due.pop(0)
+            return self._wide
+        weights = [weight for weight, _ in self._processes]
+        return self._rng.choices(self._processes, weights)[0][1]
+
+    async def _interfere(self, instance_id: str, fate: str, rng: random.Random) -> None:
+        """Cancel an instance, or suspend and resume it, at some moment of its life."""
+        await asyncio.sleep(rng.uniform(0, 0.5))
+        if fate == "cancel":
+            await self._order("cancel", instance_id, self._client.cancel)
+            return
+        if await self._order("suspend", instance_id, self._client.suspend) in {"done", "refused"}:
+            await asyncio.sleep(rng.uniform(0.1, 0.8))
+            await self._order("resume", instance_id, self._client.resume)
+
+    async def _order(
+        self, op: str, instance_id: str, call: Callable[[str], Awaitable[None]]
+    ) -> str:
+        self._ledger.note(op, instance=instance_id)
+
+        async def attempt() -> str:
+            try:
+                await call(instance_id)
+            except NotFoundError:
+                return "missing"
+            except ConflictError:
+                return "refused"
+            return "done"
+
+        answer, tries = await self._patience.insist(attempt)
+        self._ledger.note(f"{op}-answered", instance=instance_id, answer=answer, tries=tries)
+        return answer
+
+    async def _running(self) -> int:
+        """Return how many instances run."""
+        running, _ = await self._patience.insist(self._instances.estimated_document_count)
+        return running
