@@ -101,14 +101,18 @@ class Load:
                 waits |= each.waits
         self._people = People(self._client, self._ledger, self._patience, self._seed, waits)
 
-    async def run(self) -> None:
-        """Start instances until they amount to the tasks wanted, and treat what waits for people meanwhile."""
+    async def run(self, is_enough: Callable[[], bool] = lambda: True) -> None:
+        """Start instances until they amount to the tasks wanted, and treat what waits for people meanwhile.
+
+        Args:
+            is_enough: More is started until it says so, however many there are: faults are still to come.
+        """
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._people.work(stop))
             async with asyncio.TaskGroup() as starters:
                 for _ in range(STARTERS):
-                    starters.create_task(self._start_many())
+                    starters.create_task(self._start_many(is_enough))
             stop.set()
 
     async def finish(self) -> None:
@@ -125,8 +129,8 @@ class Load:
         await self._stack.aclose()
         self._ledger.close()
 
-    async def _start_many(self) -> None:
-        while self._started_tasks < self._tasks:
+    async def _start_many(self, is_enough: Callable[[], bool]) -> None:
+        while self._started_tasks < self._tasks or not is_enough():
             if await self._running() >= BACKLOG:
                 await asyncio.sleep(_PAUSE_S)
                 continue

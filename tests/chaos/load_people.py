@@ -88,7 +88,7 @@ class People:
         async def correlate() -> str:
             try:
                 found = await self._client.correlate(
-                    key, {f"msg {node}": message}, message_id=message, keep_for=keep
+                    key, {f"msg {key}": message}, message_id=message, keep_for=keep
                 )
             except NotFoundError:
                 return "missing"
