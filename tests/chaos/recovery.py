@@ -1,0 +1,161 @@
+"""Recovery times, worked out afterwards from the handlers' effects log and the servers' own log of writes."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bson import Timestamp
+from pymongo import MongoClient
+
+from tests.chaos.faults import Record
+from tests.chaos.fleet import LOCK_S, POLL_MAX_S
+from tests.chaos.probes import Outage
+from tests.chaos.schedule import Kind, Track
+
+ALLOWANCE_S = 1.0
+"""For what is not waiting: the claim, the call, and cores that other processes share."""
+
+TAKE_OVER_S = LOCK_S + POLL_MAX_S + ALLOWANCE_S
+FAILOVER_S = 5.0
+_HELD_TO_DEATH = {Kind.WORKER_KILLED, Kind.WORKER_FROZEN}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How long work stood still because of one fault.
+
+    Attributes:
+        seconds: The longest of its tasks; infinite if none went on.
+        is_judged: Whether the bound applies: nothing else stood in the way.
+    """
+
+    number: int
+    kind: Kind
+    seconds: float
+    is_judged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """A member became primary.
+
+    Attributes:
+        at: When it began to take writes, in monotonic seconds.
+        commits_after_s: Seconds until a worker's next commit; infinite if there was none.
+    """
+
+    at: float
+    commits_after_s: float
+
+
+def take_overs(records: Iterable[Record], effects: Path) -> list[Recovery]:
+    """Return for each worker killed or frozen how long its running tasks waited until another ran them.
+
+    Faults whose worker held nothing at that moment are left out. One during which a server was damaged is not judged.
+    """
+    known = list(records)
+    struck = {
+        pid: record for record in known if record.kind in _HELD_TO_DEATH for pid in record.pids
+    }
+    servers = [record for record in known if record.track is Track.SERVER and record.counts]
+    worst: dict[int, float] = {}
+    held: dict[str, tuple[int, float]] = {}
+    for line in _lines(effects):
+        key, pid, at = line["key"], line["pid"], line["at"]
+        record = struck.get(pid)
+        if record is not None and at < record.began:
+            held[key] = (pid, record.began)
+        elif key in held and line["phase"] == "start" and pid != held[key][0]:
+            victim, since = held.pop(key)
+            number = struck[victim].number
+            worst[number] = max(worst.get(number, 0.0), at - since)
+        elif key in held and pid == held[key][0]:
+            del held[key]
+    by_number = {record.number: record for record in struck.values()}
+    return [
+        Recovery(number, by_number[number].kind, seconds, _is_alone(by_number[number], servers))
+        for number, seconds in sorted(worst.items())
+    ]
+
+
+def _is_alone(record: Record, servers: Sequence[Record]) -> bool:
+    until = record.began + TAKE_OVER_S
+    return not any(s.began < until and s.ended > record.began - 1.0 for s in servers)
+
+
+def _lines(effects: Path) -> Iterator[Json]:
+    with effects.open("rb") as log:
+        for line in log:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+def elections(primary: MongoClient[Json], database: str, *, wall_offset_s: float) -> list[Election]:
+    """Return all elections that the primary's log knows, in order.
+
+    Args:
+        wall_offset_s: What to take from the wall clock to get monotonic seconds.
+    """
+    log = primary.local["oplog.rs"]
+    commit = {
+        "op": "c",
+        "o.applyOps": {
+            "$elemMatch": {"op": {"$in": ["d", "u"]}, "ns": f"{database}.executable_tasks"}
+        },
+    }
+    found = []
+    for entry in log.find({"op": "n", "o.msg": "new primary"}).sort("$natural", 1):
+        since: datetime = entry["wall"].replace(tzinfo=UTC)
+        after: Json = {"ts": {"$gte": Timestamp(entry["ts"].time, entry["ts"].inc)}, **commit}
+        next_commit = log.find_one(after, {"wall": 1}, sort=[("$natural", 1)])
+        seconds = (
+            (next_commit["wall"].replace(tzinfo=UTC) - since).total_seconds()
+            if next_commit
+            else float("inf")
+        )
+        found.append(Election(since.timestamp() - wall_offset_s, seconds))
+    return found
+
+
+def failovers(records: Iterable[Record], found: Sequence[Election]) -> list[Recovery]:
+    """Return how long after each election the work went on; one that was followed by another in that time is not judged."""
+    servers = [record for record in records if record.track is Track.SERVER and record.counts]
+    recoveries = []
+    for number, election in enumerate(found):
+        cause = next((s for s in servers if s.began <= election.at <= s.ended + 1.0), None)
+        if cause is None:
+            continue
+        until = election.at + FAILOVER_S
+        is_last = number + 1 == len(found) or found[number + 1].at > until
+        undisturbed = not any(
+            s.began < until and s.ended > election.at for s in servers if s is not cause
+        )
+        recoveries.append(
+            Recovery(cause.number, cause.kind, election.commits_after_s, is_last and undisturbed)
+        )
+    return recoveries
+
+
+def outages(records: Iterable[Record], found: Sequence[Election]) -> list[Outage]:
+    """Return when the database took no writes: from a fault that took the primary away until the next election."""
+    return [
+        Outage(
+            record.away_from, next((e.at for e in found if e.at > record.away_from), record.ended)
+        )
+        for record in sorted(records, key=lambda each: each.began)
+        if record.away_from is not None and record.counts
+    ]
+
+
+def worst_by_kind(recoveries: Iterable[Recovery], *, judged: bool) -> Mapping[Kind, float]:
+    """Return the longest recovery of each kind of fault, of those judged or of all."""
+    worst: dict[Kind, float] = {}
+    for each in recoveries:
+        if each.is_judged or not judged:
+            worst[each.kind] = max(worst.get(each.kind, 0.0), each.seconds)
+    return worst
