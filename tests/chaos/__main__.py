@@ -45,8 +45,9 @@ def main(
     figures = Run(options, lambda line: console.print(line, highlight=False)).execute()
     figures.store(place)
     show(figures, console)
-    for data in place.glob("member-*/data"):
-        shutil.rmtree(data)
+    if figures.is_good:
+        for data in place.glob("member-*/data"):
+            shutil.rmtree(data)
     if figures.is_good and folder is None:
         shutil.rmtree(place)
     else:

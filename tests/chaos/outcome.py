@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -12,9 +11,9 @@ from rich.table import Table
 from tests.chaos.faults import Record
 from tests.chaos.fleet import Exit
 from tests.chaos.probes import INTERVAL_S, TRUTH_S, Lag, Sample
-from tests.chaos.recovery import FAILOVER_S, TAKE_OVER_S, Recovery, worst_by_kind
+from tests.chaos.recovery import Recovery, worst_by_kind
 from tests.chaos.schedule import Kind
-from tests.chaos.verify import Report
+from tests.chaos.verify_report import Report
 
 FIGURES = "figures.json"
 _SHOWN = 20
@@ -112,11 +111,9 @@ class Findings:
             doubled=len(report.doubled),
             stuck=len(report.stuck),
             other=len(report.other),
-            worst_s=_rounded(worst_by_kind(recoveries, judged=True)),
-            disturbed_s=_rounded(
-                worst_by_kind([r for r in recoveries if not r.is_judged], judged=False)
-            ),
-            judged=sum(each.is_judged for each in recoveries),
+            worst_s=worst_by_kind(each for each in recoveries if each.bound_s is not None),
+            disturbed_s=worst_by_kind(each for each in recoveries if each.bound_s is None),
+            judged=sum(each.bound_s is not None for each in recoveries),
             deserters=len(self.deserters),
             health_looks=len(self.samples),
             dead_answers=len(self.dead_answers),
@@ -152,14 +149,10 @@ class Findings:
         ]
 
     def _late(self) -> list[str]:
-        bounds = [
-            *((each, TAKE_OVER_S) for each in self.take_overs),
-            *((each, FAILOVER_S) for each in self.failovers),
-        ]
         return [
-            f"fault {each.number} ({each.kind}): work went on after {each.seconds:.2f} s; the bound is {bound:g} s"
-            for each, bound in bounds
-            if each.is_judged and each.seconds > bound
+            f"fault {each.number} ({each.kind}): work went on after {each.seconds:.2f} s; the bound is {each.bound_s:.2f} s"
+            for each in [*self.take_overs, *self.failovers]
+            if each.is_late
         ]
 
     def _untrue(self) -> list[str]:
@@ -170,11 +163,6 @@ class Findings:
             for late, what in ((lag.down_s, "away"), (lag.up_s, "back"))
             if late is not None and late > bound
         ]
-
-
-def _rounded(times: object) -> dict[str, float]:
-    assert isinstance(times, dict)
-    return {str(kind): round(seconds, 2) for kind, seconds in times.items()}
 
 
 def show(figures: Figures, console: Console) -> None:
@@ -198,8 +186,8 @@ def show(figures: Figures, console: Console) -> None:
     faults.add_row(
         "all",
         str(sum(figures.faults.values())),
-        _most(figures.worst_s.values()),
-        _most(figures.disturbed_s.values()),
+        _most(figures.worst_s),
+        _most(figures.disturbed_s),
     )
     console.print(faults)
     console.print(_result(figures))
@@ -249,6 +237,5 @@ def _seconds(times: dict[str, float], kind: str) -> str:
     return f"{times[kind]:.2f} s" if kind in times else ""
 
 
-def _most(times: Sequence[float] | object) -> str:
-    found = list(times)  # type: ignore[call-overload]
-    return f"{max(found):.2f} s" if found else ""
+def _most(times: dict[str, float]) -> str:
+    return f"{max(times.values()):.2f} s" if times else ""

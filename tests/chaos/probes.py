@@ -1,13 +1,21 @@
-"""Asks every worker for its health all the time, and tells afterwards whether the answers were true."""
+"""Asks every worker for its health, and the database for its oldest due work, all the time; judges the answers afterwards."""
 
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
 
 from tests.chaos.fleet import Fleet
 
 INTERVAL_S = 0.2
+QUEUE_INTERVAL_S = 0.5
 TRUTH_S = 2.0
 """How long ``/readyz`` may lag behind the truth."""
 
@@ -22,6 +30,14 @@ class Sample:
     pid: int
     live: int
     ready: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long the work that is due has been waiting for a worker: with a backlog, every task waits so long."""
+
+    at: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +64,39 @@ class Lag:
 
 
 class Probes:
-    """A thread that asks."""
+    """Two threads that ask: the workers, and the database."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="probes", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._ask_workers, name="health probes", daemon=True),
+            threading.Thread(target=self._ask_database, name="queue probe", daemon=True),
+        ]
         self.samples: list[Sample] = []
+        self.waits: list[Wait] = []
 
     def start(self) -> None:
         """Ask from now on."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Ask no more."""
         self._stop.set()
-        self._thread.join(30)
+        for thread in self._threads:
+            thread.join(30)
 
-    def _run(self) -> None:
+    def _ask_database(self) -> None:
+        with MongoClient[dict[str, Any]](
+            self._fleet.uri, tz_aware=True, serverSelectionTimeoutMS=1_000, socketTimeoutMS=2_000
+        ) as client:
+            database = client[self._fleet.database]
+            while not self._stop.wait(QUEUE_INTERVAL_S):
+                with suppress(PyMongoError):
+                    self.waits.append(_longest_wait(database))
+
+    def _ask_workers(self) -> None:
         while not self._stop.wait(INTERVAL_S):
             for worker in self._fleet.awake:
                 at = time.monotonic()
@@ -73,6 +104,14 @@ class Probes:
                 # One that was killed or frozen while it was asked says nothing.
                 if worker in self._fleet.awake:
                     self.samples.append(sample)
+
+
+def _longest_wait(database: Database[dict[str, Any]]) -> Wait:
+    now = datetime.now(UTC)
+    due = {"status": "PENDING", "claimableAt": {"$lte": now}}
+    oldest = database.executable_tasks.find_one(due, {"claimableAt": 1}, sort=[("claimableAt", 1)])
+    waited = (now - oldest["claimableAt"]).total_seconds() if oldest else 0.0
+    return Wait(time.monotonic(), waited)
 
 
 def dead_answers(samples: Iterable[Sample]) -> list[Sample]:

@@ -223,6 +223,8 @@ class Proxy:
                 self.gate.lost_replies[order["command"].encode()] = order["times"]
             case "still_to_lose":
                 return sum(self.gate.lost_replies.values())
+            case unknown:
+                raise ValueError(f"no such order: {unknown}")
         return "done"
 
 

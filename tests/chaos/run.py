@@ -83,7 +83,7 @@ class Run:
         executor.start(options.faults)
         unfinished = []
         try:
-            unfinished += await self._drive(load, executor)
+            unfinished += await self._drive(load, executor, fleet)
             await asyncio.to_thread(executor.stop)
             await asyncio.to_thread(make_whole, cluster)
             await asyncio.to_thread(clear_fail_points, cluster)
@@ -102,18 +102,20 @@ class Run:
         for worker in fleet.places:
             wait_for(lambda w=worker: w.status("/readyz") == 200, f"{worker.name} is ready")  # type: ignore[misc]
 
-    async def _drive(self, load: Load, executor: Executor) -> list[str]:
+    async def _drive(self, load: Load, executor: Executor, fleet: Fleet) -> list[str]:
         """Let the load run until it has started enough and the faults are through."""
         driving = asyncio.ensure_future(load.run(lambda: executor.is_through))
         begun = moved_at = time.monotonic()
-        seen = -1
+        seen = (0, 0)
         while not driving.done():
             await asyncio.wait([driving], timeout=_LOOK_S)
             now = time.monotonic()
-            if load.started_tasks != seen:
-                seen, moved_at = load.started_tasks, now
+            moved = (load.started_tasks, fleet.site.log.stat().st_size)
+            if moved != seen:
+                seen, moved_at = moved, now
             self._say(
-                f"{now - begun:5.0f} s  {seen:7,} tasks started  {len(executor.records):4} faults"
+                f"{now - begun:5.0f} s  {load.started_tasks:7,} tasks started  "
+                f"{len(executor.records):4} faults"
             )
             if now - moved_at > _STANDSTILL_S:
                 driving.cancel()
@@ -155,7 +157,7 @@ class Run:
             seconds=seconds,
             records=records,
             report=verify(cluster.uri, DATABASE, effects, options.folder / "ledger.jsonl"),
-            take_overs=recovery.take_overs(records, effects),
+            take_overs=recovery.take_overs(records, effects, watching.waits),
             failovers=recovery.failovers(records, found),
             samples=watching.samples,
             lags=probes.lags(watching.samples, gone),
