@@ -1,9 +1,13 @@
 """What must not be in the active collections when a run has come to its end, and what nobody can reach in any case."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from pymongo.database import Database
 
+from kikwiflow_worker.clock import SystemClock
+from kikwiflow_worker.store.mongo.reachability_rules import Trouble
+from kikwiflow_worker.store.mongo.store import MongoStore
 from tests.chaos.load_shape import Json
 from tests.chaos.verify_report import Kind, Violation
 
@@ -28,5 +32,16 @@ def find_leftovers(database: Database[Json]) -> Iterator[Violation]:
 
 
 async def find_unreachable(uri: str, database: str) -> list[Violation]:
-    """Return what ``kikwiflow-worker verify`` finds."""
-    return []
+    """Return what ``kikwiflow-worker verify`` finds; nothing runs any more, so nothing is legal in passing."""
+    store = MongoStore.open(uri, database, clock=SystemClock())
+    try:
+        reachability = await store.find_unreachable(grace=timedelta(0))
+    finally:
+        await store.close()
+    return [
+        Violation(
+            Kind.DOUBLED if each.trouble is Trouble.TWICE else Kind.STUCK,
+            f"{each.collection} {each.id!r} at node {each.node_id} of instance {each.instance_id}: {each.words}",
+        )
+        for each in reachability.found
+    ]
