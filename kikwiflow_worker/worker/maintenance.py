@@ -13,8 +13,14 @@ from kikwiflow_worker.worker.health import HealthState
 from kikwiflow_worker.worker.store_watch import StoreWatch
 from kikwiflow_worker.worker.systemd import Notifier
 
-PING_S = 2.0
-"""Between two looks whether the database answers; also how long an answer may take."""
+TRUTH_S = 2.0
+"""Within this, readiness tells the truth about the database."""
+
+_PING_S = 0.75
+"""Between two looks whether the database answers."""
+
+_ANSWER_S = 1.0
+"""How long an answer may take: together with the time between two looks, less than ``TRUTH_S``."""
 
 _RECORD_S = 10.0
 _MEASURE_S = 15.0
@@ -56,21 +62,21 @@ class Maintenance:
         self._warned_of_skew = False
 
     async def watch_database(self) -> None:
-        """Ask the database regularly whether it answers, so that readiness tells the truth within seconds."""
+        """Ask the database regularly whether it answers, so that readiness tells the truth within ``TRUTH_S``."""
         while True:
             try:
-                async with asyncio.timeout(PING_S):
+                async with asyncio.timeout(_ANSWER_S):
                     await self._probe.ping()
             except TimeoutError:
                 self._store_watch.heard(
-                    StoreUnavailableError(f"the database did not answer within {PING_S} s")
+                    StoreUnavailableError(f"the database did not answer within {_ANSWER_S:g} s")
                 )
             except KikwiflowError as error:
                 self._store_watch.heard(error)
             else:
                 self._store_watch.heard(None)
                 self._look_at_clocks()
-            await self._clock.sleep(PING_S)
+            await self._clock.sleep(_PING_S)
 
     async def record_worker(self, record: Callable[[], WorkerRecord]) -> None:
         """Note regularly that this worker is alive; for people, nothing depends on it."""

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tests.chaos.faults import Record
 from tests.chaos.fleet import Exit
-from tests.chaos.probes import INTERVAL_S, TRUTH_S, Lag, Sample
+from tests.chaos.probes import TRUTH_S, Lag, Sample
 from tests.chaos.recovery import Recovery, worst_by_kind
 from tests.chaos.schedule import Kind
 from tests.chaos.verify_report import Report
@@ -156,12 +156,11 @@ class Findings:
         ]
 
     def _untrue(self) -> list[str]:
-        bound = TRUTH_S + 2 * INTERVAL_S
         return [
             f"/readyz of process {lag.pid} was {late:.2f} s late to say that the database is {what}, at {lag.at:.1f}"
             for lag in self.lags
             for late, what in ((lag.down_s, "away"), (lag.up_s, "back"))
-            if late is not None and late > bound
+            if late is not None and late > TRUTH_S
         ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any
 
 from pymongo import MongoClient
@@ -19,7 +20,7 @@ QUEUE_INTERVAL_S = 0.5
 TRUTH_S = 2.0
 """How long ``/readyz`` may lag behind the truth."""
 
-_UP, _DOWN = 200, 503
+_UP = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How late a worker's readiness was.
+    """How late a worker's readiness was: when it was last seen not to tell the truth.
 
     Attributes:
-        down_s: From the loss of the database to the first ``not ready``; None if the outage was too short to ask for it.
-        up_s: From the new primary to the first ``ready``; None if it was not there long enough to ask for it.
+        down_s: From the loss of the database to the last ``ready``; None if the outage was too short to ask for it.
+        up_s: From the new primary to the last ``not ready``; None if it was not there long enough to ask for it.
     """
 
     pid: int
@@ -144,25 +145,17 @@ def _next_away(outages: Sequence[Outage], number: int) -> float:
 
 
 def _lag(pid: int, mine: list[Sample], outage: Outage, next_away: float) -> Iterator[Lag]:
-    slack = TRUTH_S + 2 * INTERVAL_S
-    was_ready = any(
-        s.ready == _UP and outage.away_from - 2.0 < s.at < outage.away_from for s in mine
-    )
-    outlived = mine[-1].at > outage.back_at + slack
+    away, back = outage.away_from, outage.back_at
+    was_ready = any(s.ready == _UP and away - 2.0 < s.at < away for s in mine)
+    outlived = mine[-1].at > back + TRUTH_S
     if not was_ready or not outlived:
         return
-    down = _first(mine, _DOWN, outage.away_from, outage.back_at)
-    up = _first(mine, _UP, outage.back_at, min(next_away, mine[-1].at))
-    asks_down = outage.back_at - outage.away_from > slack
-    asks_up = next_away - outage.back_at > slack
+    still_up = [s.at - away for s in mine if s.ready == _UP and away <= s.at < back]
+    after = [s for s in mine if back <= s.at < next_away]
+    still_down = [s.at - back for s in takewhile(lambda s: s.ready != _UP, after)]
     yield Lag(
         pid,
-        outage.away_from,
-        (down if down is not None else outage.back_at - outage.away_from) if asks_down else None,
-        (up if up is not None else float("inf")) if asks_up else None,
+        away,
+        max(still_up, default=0.0) if back - away > TRUTH_S else None,
+        max(still_down, default=0.0) if next_away - back > TRUTH_S else None,
     )
-
-
-def _first(mine: list[Sample], ready: int, since: float, until: float) -> float | None:
-    """Return how long after ``since`` the first such answer came."""
-    return next((s.at - since for s in mine if s.ready == ready and since <= s.at <= until), None)
