@@ -66,12 +66,21 @@ class Fleet:
         """Start so many workers."""
         self.places = [self.launch(f"worker-{place}") for place in range(size)]
 
-    def launch(self, name: str, *, skew_s: float = 0.0, has_all: bool = True) -> WorkerProcess:
-        """Start a worker and return at once."""
+    def launch(
+        self, name: str, *, skew_s: float = 0.0, has_all: bool = True, **settings: object
+    ) -> WorkerProcess:
+        """Start a worker and return at once.
+
+        Args:
+            has_all: Whether it has all handlers, or not those that are seldom needed.
+            settings: Settings other than those of all workers.
+        """
         environment = {"KIKWIFLOW_TEST_SKEW_S": str(skew_s)} if skew_s else {}
         handlers = f"{ALWAYS},{SELDOM}" if has_all else ALWAYS
         with self._lock:
-            return self._workers.start(name, environment=environment, handlers=handlers, **SETTINGS)
+            return self._workers.start(
+                name, environment=environment, handlers=handlers, **{**SETTINGS, **settings}
+            )
 
     def replace(self, place: int, *, skew_s: float = 0.0, has_all: bool = True) -> WorkerProcess:
         """Start a worker under the name of the one in this place, which it takes; return it."""

@@ -52,8 +52,10 @@ def markdown(runs: Sequence[Figures]) -> str:
     columns = [*runs, total]
     heads = [*(f"seed {run.seeds[0]}" for run in runs), "all"]
     lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
-    for cells in zip(*(rows(figures) for figures in columns), strict=True):
-        lines.append(f"| {cells[0][0]} | " + " | ".join(value for _, value in cells) + " |")
+    lines += [
+        f"| {cells[0][0]} | " + " | ".join(value for _, value in cells) + " |"
+        for cells in zip(*(rows(figures) for figures in columns), strict=True)
+    ]
     lines += [
         "",
         "| Fault | Times | Worst recovery | The same, other faults in the way |",
