@@ -7,7 +7,7 @@ message id or task; what it asked for and what it was promised is in the ledger 
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tests.chaos import load_processes
 from tests.chaos.load_builder import Process, key_for
 from tests.chaos.load_ledger import Ledger
 from tests.chaos.load_people import Patience, People
+from tests.chaos.load_processes import Weighted
 from tests.chaos.load_shape import Json, encode
 
 BACKLOG = 200
@@ -31,8 +32,9 @@ WIDE = 2
 """Instances of the widest definition in a run of ``WIDE_FROM`` tasks or more."""
 
 WIDE_FROM = 20_000
-CANCELLED = 0.03
-SUSPENDED = 0.04
+FATES = (0.03, 0.04)
+"""Which parts of all instances are cancelled, and suspended for a while."""
+
 KEPT_FOR_S = 7200.0
 
 _PAUSE_S = 0.1
@@ -44,7 +46,8 @@ class Load:
     Args:
         tasks: How many executable and external tasks to start, about.
         folder: Where ``ledger.jsonl`` is written.
-        kinds: Only definitions with these keys; all of them without it.
+        processes: What to start, each with its weight; all kinds without it.
+        fates: Which parts of all instances are cancelled, and suspended for a while.
     """
 
     def __init__(
@@ -55,7 +58,8 @@ class Load:
         seed: int,
         tasks: int,
         folder: Path,
-        kinds: tuple[str, ...] = (),
+        processes: Sequence[Weighted] = (),
+        fates: tuple[float, float] = FATES,
     ) -> None:
         self._uri, self._database = uri, database
         self._seed = seed
@@ -63,14 +67,11 @@ class Load:
         self._patience = Patience(random.Random(f"pauses {seed}"))
         self._tasks = tasks
         self._ledger = Ledger(folder / "ledger.jsonl")
-        self._processes = [
-            found for found in load_processes.processes(seed) if not kinds or found[1].key in kinds
-        ]
+        self._cancelled, self._suspended = fates
+        self._processes = list(processes) or load_processes.processes(seed)
         self._wide = load_processes.wide()
-        has_wide = tasks >= WIDE_FROM and not kinds
-        self._wide_due = (
-            [tasks * part // (WIDE + 1) for part in range(1, WIDE + 1)] if has_wide else []
-        )
+        wide = WIDE if tasks >= WIDE_FROM and not processes else 0
+        self._wide_due = [tasks * part // (wide + 1) for part in range(1, wide + 1)]
         self._started_tasks = 0
         self._numbers = 0
         self._stack = AsyncExitStack()
@@ -92,7 +93,8 @@ class Load:
         own = await self._stack.enter_async_context(AsyncMongoClient[Json](self._uri))
         self._instances = own[self._database].process_instances
         waits: dict[str, str] = {}
-        for process in [*(found for _, found in self._processes), self._wide]:
+        wide = [self._wide] if self._wide_due else []
+        for process in [*(found for _, found in self._processes), *wide]:
             for each in process.family():
                 await self._client.deploy(json.dumps(each.file), name=each.key)
                 self._ledger.note(
@@ -143,9 +145,8 @@ class Load:
         self._numbers += 1
         ref = f"{process.key}/{self._numbers}"
         rng = random.Random(f"{self._seed} {ref}")
-        fate = rng.random()
         variables = load_processes.variables(rng, ref)
-        fated = "cancel" if fate < CANCELLED else "suspend" if fate < CANCELLED + SUSPENDED else ""
+        fated = self._fate(rng.random())
         self._ledger.note("start", ref=ref, key=process.key, fate=fated)
         for node in process.kept:
             await self._people.send(key_for(node, ref), node, ref, keep_s=KEPT_FOR_S)
@@ -155,6 +156,11 @@ class Load:
         self._ledger.note("started", ref=ref, instance=instance.id)
         if fated:
             await self._interfere(instance.id, fated, rng)
+
+    def _fate(self, drawn: float) -> str:
+        if drawn < self._cancelled:
+            return "cancel"
+        return "suspend" if drawn < self._cancelled + self._suspended else ""
 
     def _choose(self) -> Process:
         if self._wide_due and self._started_tasks >= self._wide_due[0]:

@@ -201,7 +201,8 @@ def deadline(seconds: float, host: str) -> Block:
             case "timer":
                 builder.add(host_id, "TIMER_TASK", won.node, **due, **events)
             case "children":
-                child = process(f"{builder.key}-c{next(builder._numbers)}", step(), timer(seconds))
+                busy = timer(seconds / 4)
+                child = process(f"{builder.key}-c{next(builder._numbers)}", step(), busy)
                 builder.children.append(child)
                 builder.tasks += 2 * (child.tasks + 1)
                 builder.add(

@@ -34,6 +34,7 @@ WAYS = 3
 """Ways out of a gateway."""
 
 Weighted = tuple[int, Process]
+"""A definition, and how many of all starts are of it."""
 
 
 def processes(seed: int) -> list[Weighted]:

@@ -40,6 +40,13 @@ class Children:
     items: set[int] = field(default_factory=set)
 
 
+Mark = tuple[float, str]
+"""A place in the trail or a time, and the node that is there."""
+
+NEVER: Mark = (inf, "")
+NOT_YET: Mark = (-inf, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """From where to where a part reaches, in the trail and in time.
@@ -51,22 +58,20 @@ class Span:
 
     ran: bool = False
     began: bool = False
-    first_place: float = inf
-    last_place: float = -inf
-    first_start: float = inf
-    last_end: float = -inf
-    last_node: str = ""
+    first: Mark = NEVER
+    last: Mark = NOT_YET
+    started: Mark = NEVER
+    ended: Mark = NOT_YET
 
     def with_(self, other: "Span") -> "Span":
         """Return the span of both."""
         return Span(
             self.ran or other.ran,
             self.began or other.began,
-            min(self.first_place, other.first_place),
-            max(self.last_place, other.last_place),
-            min(self.first_start, other.first_start),
-            max(self.last_end, other.last_end),
-            other.last_node or self.last_node,
+            min(self.first, other.first),
+            max(self.last, other.last),
+            min(self.started, other.started),
+            max(self.ended, other.ended),
         )
 
 
@@ -160,11 +165,10 @@ class Inspector:
         return Span(
             ran,
             bool(calls),
-            min((entry.place for entry in entries), default=inf),
-            max((entry.place for entry in entries), default=-inf),
-            min((each.first_start for each in calls), default=inf),
-            max((each.first_end for each in calls if each.ended), default=-inf),
-            node,
+            min(((entry.place, node) for entry in entries), default=NEVER),
+            max(((entry.place, node) for entry in entries), default=NOT_YET),
+            min(((each.first_start, node) for each in calls), default=NEVER),
+            max(((each.first_end, node) for each in calls if each.ended), default=NOT_YET),
         )
 
     def _row(self, parts: tuple[Shape, ...], *, needed: bool) -> Span:
@@ -175,23 +179,23 @@ class Inspector:
             if not needed and any(later.ran for _, later in spans[index + 1 :]):
                 self._span(part, needed=True)
             # A reminder may still run beside what follows: only where it begins is bounded.
-            begins = replace(span, ran=False, last_place=-inf, last_end=-inf, last_node="")
+            begins = replace(span, ran=False, last=NOT_YET, ended=NOT_YET)
             whole = whole.with_(begins if isinstance(part, Reminded) else span)
         return whole
 
     def _compare(self, before: Span, after: Span) -> None:
-        if after.first_place < before.last_place:
+        if after.first < before.last:
             self._note(
                 Kind.OTHER,
-                f"node {after.last_node} of {self.where} was committed before "
-                f"node {before.last_node}, which comes first",
+                f"node {after.first[1]} of {self.where} was committed before "
+                f"node {before.last[1]}, which comes first",
             )
-        if after.first_start < before.last_end:
-            early = before.last_end - after.first_start
+        (started, late), (ended, early) = after.started, before.ended
+        if started < ended:
             self._note(
                 Kind.OTHER,
-                f"node {after.last_node} of {self.where} began {early:.6f} s before "
-                f"node {before.last_node} had ended, which comes first",
+                f"node {late} of {self.where} began {ended - started:.6f} s before "
+                f"node {early} had ended, which comes first",
             )
 
     def _one_of(self, parts: tuple[Shape, ...], *, needed: bool) -> Span:
@@ -225,9 +229,7 @@ class Inspector:
             self._note(Kind.DOUBLED, f"{at} had {total} children, not {called.count}")
         if called.is_doomed:
             return Span()
-        return Span(
-            first_start=found.first_start, last_end=found.last_end, last_node=f"{called.node}"
-        )
+        return Span(started=(found.first_start, called.node), ended=(found.last_end, called.node))
 
     def _name(self, part: Shape) -> str:
         match part:
