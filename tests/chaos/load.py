@@ -198,6 +198,6 @@ class Load:
         return answer
 
     async def _running(self) -> int:
-        """Return how many instances run."""
-        running, _ = await self._patience.insist(self._instances.estimated_document_count)
+        """Return how many instances run; counted, as the server's estimate is wrong for ever after it was killed."""
+        running, _ = await self._patience.insist(lambda: self._instances.count_documents({}))
         return running

@@ -25,6 +25,7 @@ class Figures:
 
     Attributes:
         faults: How often each kind came to something.
+        incidents: What people of the load had to put right, as failures that it makes on purpose.
         missed: Faults that came to nothing, as no command was there to be hit; they do not count.
         worst_s: Longest recovery of each kind of fault, in seconds, of those with a bound.
         disturbed_s: The same of those that other faults stood in the way of, which have none.
@@ -43,6 +44,7 @@ class Figures:
     instances: int
     handler_calls: int
     handler_repeats: int
+    incidents: int
     lost: int
     doubled: int
     stuck: int
@@ -107,6 +109,7 @@ class Findings:
             instances=report.instances,
             handler_calls=report.handler_calls,
             handler_repeats=report.handler_repeats,
+            incidents=sum(report.incidents.values()),
             lost=len(report.lost),
             doubled=len(report.doubled),
             stuck=len(report.stuck),
@@ -218,6 +221,7 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
         ("stuck", str(figures.stuck)),
         ("otherwise wrong", str(figures.other)),
         ("handler calls repeated", f"{figures.handler_repeats:,} of {figures.handler_calls:,}"),
+        ("incidents put right", f"{figures.incidents:,}"),
         ("recoveries held against their bound", str(figures.judged)),
         ("workers that ended by themselves", str(figures.deserters)),
         ("/livez not up", f"{figures.dead_answers} of {figures.health_looks:,} looks"),

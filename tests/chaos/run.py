@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,11 @@ from tests.chaos.verify import verify
 
 DATABASE = "chaos"
 _LOOK_S = 5.0
-_STANDSTILL_S = 240.0
-"""The load stands still for so long: no fault lasts that long, so something is stuck."""
+_STANDSTILL_S = 180.0
+"""No fault and no repair takes so long: when no handler has been called meanwhile, something is stuck."""
 
-_REST_S = 120.0
+_REST_S = 60.0
+"""The same when all faults are over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ class Run:
             await asyncio.to_thread(executor.stop)
             await asyncio.to_thread(make_whole, cluster)
             await asyncio.to_thread(clear_fail_points, cluster)
-            unfinished += await self._come_to_rest(load, cluster)
+            unfinished += await self._come_to_rest(load, cluster, fleet)
             seconds = time.monotonic() - begun
         finally:
             await asyncio.to_thread(executor.stop)
@@ -104,35 +105,51 @@ class Run:
 
     async def _drive(self, load: Load, executor: Executor, fleet: Fleet) -> list[str]:
         """Let the load run until it has started enough and the faults are through."""
-        driving = asyncio.ensure_future(load.run(lambda: executor.is_through))
-        begun = moved_at = time.monotonic()
-        seen = (0, 0)
-        while not driving.done():
-            await asyncio.wait([driving], timeout=_LOOK_S)
-            now = time.monotonic()
-            moved = (load.started_tasks, fleet.site.log.stat().st_size)
-            if moved != seen:
-                seen, moved_at = moved, now
-            self._say(
-                f"{now - begun:5.0f} s  {load.started_tasks:7,} tasks started  "
-                f"{len(executor.records):4} faults"
-            )
-            if now - moved_at > _STANDSTILL_S:
-                driving.cancel()
-                with suppress(asyncio.CancelledError):
-                    await driving
-                return [f"the load has stood still for {_STANDSTILL_S:g} s"]
-        driving.result()
-        return []
 
-    async def _come_to_rest(self, load: Load, cluster: Cluster) -> list[str]:
+        def state() -> str:
+            return f"{load.started_tasks:7,} tasks started  {len(executor.records):4} faults"
+
+        running = load.run(lambda: executor.is_through)
+        if await self._moves_on(running, fleet.site.log, state, standstill_s=_STANDSTILL_S):
+            return []
+        return [f"nothing moved for {_STANDSTILL_S:g} s while the load ran"]
+
+    async def _come_to_rest(self, load: Load, cluster: Cluster, fleet: Fleet) -> list[str]:
         """Wait until no instance is left; return what is left all the same."""
         self._say("all faults are through; waiting until everything has ended")
-        try:
-            await asyncio.wait_for(load.finish(), _REST_S)
-        except TimeoutError:
-            return await asyncio.to_thread(_remaining, cluster.uri)
-        return []
+
+        def state() -> str:
+            return "waiting"
+
+        if await self._moves_on(load.finish(), fleet.site.log, state, standstill_s=_REST_S):
+            return []
+        return await asyncio.to_thread(_remaining, cluster.uri)
+
+    async def _moves_on(
+        self,
+        doing: Coroutine[object, object, None],
+        effects: Path,
+        state: Callable[[], str],
+        *,
+        standstill_s: float,
+    ) -> bool:
+        """Do it and say how it goes; give up, and return false, when no handler has been called for so long."""
+        task = asyncio.ensure_future(doing)
+        begun = moved_at = time.monotonic()
+        seen = -1
+        while not task.done():
+            await asyncio.wait([task], timeout=_LOOK_S)
+            now, size = time.monotonic(), _size(effects)
+            if size != seen:
+                seen, moved_at = size, now
+            self._say(f"{now - begun:5.0f} s  {state()}")
+            if now - moved_at > standstill_s:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                return False
+        task.result()
+        return True
 
     def _gather(
         self,
@@ -165,6 +182,10 @@ class Run:
             dead_answers=probes.dead_answers(watching.samples),
             unfinished=unfinished,
         )
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 def _remaining(uri: str) -> list[str]:

@@ -34,6 +34,7 @@ _SUMMED = (
     "instances",
     "handler_calls",
     "handler_repeats",
+    "incidents",
     "lost",
     "doubled",
     "stuck",
