@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from tests.chaos.load import BACKLOG
 from tests.chaos.outcome import show
 from tests.chaos.run import Options, Run
 from tests.chaos.schedule import plan
@@ -19,13 +20,21 @@ from tests.chaos.schedule import plan
 @click.option("--faults", default=60, show_default=True, help="Faults to carry out.")
 @click.option("--minutes", default=2.0, show_default=True, help="Over how long they are spread.")
 @click.option("--workers", default=4, show_default=True, help="Worker processes.")
+@click.option("--backlog", default=BACKLOG, show_default=True, help="Instances running at once.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     help="Where logs and figures are kept; a temporary one, removed after a good run, without it.",
 )
 def main(
-    *, seed: int, tasks: int, faults: int, minutes: float, workers: int, folder: Path | None
+    *,
+    seed: int,
+    tasks: int,
+    faults: int,
+    minutes: float,
+    workers: int,
+    backlog: int,
+    folder: Path | None,
 ) -> None:
     console = Console()
     place = folder or Path(tempfile.mkdtemp(prefix="kikwiflow-chaos-"))
@@ -37,10 +46,11 @@ def main(
         tasks=tasks,
         minutes=minutes,
         workers=workers,
+        backlog=backlog,
         folder=place.resolve(),
         faults=plan(seed, faults=faults, seconds=minutes * 60),
         command=f"python -m tests.chaos --seed {seed} --tasks {tasks} --faults {faults} "
-        f"--minutes {minutes:g} --workers {workers}",
+        f"--minutes {minutes:g} --workers {workers} --backlog {backlog}",
     )
     figures = Run(options, lambda line: console.print(line, highlight=False)).execute()
     figures.store(place)

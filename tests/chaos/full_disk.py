@@ -31,6 +31,7 @@ DATABASE = "chaos"
 _DISK_MB = 700
 """``mongod`` needs about 300 for its empty journal."""
 
+_BACKLOG = 30
 _SPARE = 256 * 1024
 _AWAY_S = 4.0
 _REST_S = 90.0
@@ -106,7 +107,7 @@ async def run(folder: Path, *, seed: int, tasks: int) -> FullDisk:
         home = disk.folder / "server"
         server = EmbeddedMongo.acquire(home)
         fleet = Fleet.assemble(folder, server.uri, DATABASE)
-        load = Load(server.uri, DATABASE, seed=seed, tasks=tasks, folder=folder)
+        load = Load(server.uri, DATABASE, seed=seed, tasks=tasks, folder=folder, backlog=_BACKLOG)
         try:
             await load.prepare()
             worker = fleet.launch("worker", mongodb_uri=None, embedded=home)

@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from math import ceil
 from pathlib import Path
 
 from pymongo import AsyncMongoClient
@@ -23,7 +24,7 @@ from tests.chaos.load_processes import Weighted
 from tests.chaos.load_shape import Json, encode
 
 BACKLOG = 200
-"""Running instances, children included, beyond which nothing is started until some have ended."""
+"""Enough to keep a few workers busy."""
 
 STARTERS = 6
 """Starts under way at once."""
@@ -48,6 +49,7 @@ class Load:
         folder: Where ``ledger.jsonl`` is written.
         processes: What to start, each with its weight; all kinds without it.
         fates: Which parts of all instances are cancelled, and suspended for a while.
+        backlog: Running instances, children included, beyond which nothing is started until some have ended.
     """
 
     def __init__(
@@ -60,12 +62,14 @@ class Load:
         folder: Path,
         processes: Sequence[Weighted] = (),
         fates: tuple[float, float] = FATES,
+        backlog: int = BACKLOG,
     ) -> None:
         self._uri, self._database = uri, database
         self._seed = seed
         self._rng = random.Random(f"load {seed}")
         self._patience = Patience(random.Random(f"pauses {seed}"))
         self._tasks = tasks
+        self._backlog = backlog
         self._ledger = Ledger(folder / "ledger.jsonl")
         self._cancelled, self._suspended = fates
         self._processes = list(processes) or load_processes.processes(seed)
@@ -133,10 +137,10 @@ class Load:
 
     async def _start_many(self, is_enough: Callable[[], bool]) -> None:
         while self._started_tasks < self._tasks or not is_enough():
-            if await self._running() >= BACKLOG:
+            room = self._backlog - await self._running()
+            if room <= 0:
                 await asyncio.sleep(_PAUSE_S)
-                continue
-            for _ in range(5):
+            for _ in range(min(5, ceil(room / STARTERS))):
                 await self._start_one()
 
     async def _start_one(self) -> None:

@@ -1,10 +1,11 @@
 """One chaos run, from the start of the servers to the verdict."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pymongo import MongoClient
@@ -35,6 +36,7 @@ class Options:
     Attributes:
         tasks: How many executable and external tasks to start at least, about.
         minutes: Over how long the faults are spread; the load goes on meanwhile.
+        backlog: How many instances may run at once.
         folder: Empty; servers, logs and figures go there.
     """
 
@@ -42,6 +44,7 @@ class Options:
     tasks: int
     minutes: float
     workers: int
+    backlog: int
     folder: Path
     faults: tuple[Fault, ...]
     command: str
@@ -73,7 +76,12 @@ class Run:
     async def _in_motion(self, cluster: Cluster, fleet: Fleet) -> Findings:
         options = self._options
         load = Load(
-            cluster.uri, DATABASE, seed=options.seed, tasks=options.tasks, folder=options.folder
+            cluster.uri,
+            DATABASE,
+            seed=options.seed,
+            tasks=options.tasks,
+            folder=options.folder,
+            backlog=options.backlog,
         )
         await load.prepare()
         await asyncio.to_thread(self._start_workers, fleet)
@@ -168,14 +176,18 @@ class Run:
             found = recovery.elections(client, DATABASE, wall_offset_s=offset)
         effects = fleet.site.log
         gone = recovery.outages(records, found)
+        take_overs = recovery.take_overs(records, effects, watching.waits)
+        failovers = recovery.failovers(records, found)
+        with (options.folder / "recoveries.jsonl").open("w") as log:
+            log.writelines(json.dumps(asdict(each)) + "\n" for each in [*take_overs, *failovers])
         return Findings(
             seed=options.seed,
             command=options.command,
             seconds=seconds,
             records=records,
             report=verify(cluster.uri, DATABASE, effects, options.folder / "ledger.jsonl"),
-            take_overs=recovery.take_overs(records, effects, watching.waits),
-            failovers=recovery.failovers(records, found),
+            take_overs=take_overs,
+            failovers=failovers,
             samples=watching.samples,
             lags=probes.lags(watching.samples, gone),
             deserters=deserters,

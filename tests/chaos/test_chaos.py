@@ -16,6 +16,7 @@ from tests.chaos.schedule import Fault, Kind
 
 SEED = 1
 TASKS = 250
+BACKLOG = 10
 KINDS = (
     Kind.COMMIT_REPLY_LOST,
     Kind.WORKER_KILLED,
@@ -50,6 +51,7 @@ def test_nothing_is_lost_or_doubled_under_a_few_mixed_faults(tmp_path: Path) -> 
         tasks=TASKS,
         minutes=0.1,
         workers=2,
+        backlog=BACKLOG,
         folder=tmp_path,
         faults=faults,
         command="make test",
