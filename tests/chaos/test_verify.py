@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
@@ -114,6 +115,7 @@ class Run:
 
     Attributes:
         stored: What the run left in each collection.
+        until: The place in the server's log where the run ended.
         looks: What ``kikwiflow-worker verify`` said while workers ran.
     """
 
@@ -122,6 +124,7 @@ class Run:
     folder: Path
     stored: dict[str, list[Json]]
     looks: list[Reachability]
+    until: Timestamp
     lines: list[Json] = field(default_factory=list)
     ledger: list[Json] = field(default_factory=list)
     touched: set[str] = field(default_factory=set)
@@ -155,7 +158,7 @@ class Run:
         effects, ledger = self.folder / "planted-effects.jsonl", self.folder / "planted.jsonl"
         for path, lines in ((effects, self.lines), (ledger, self.ledger)):
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return verify(self.server.uri, NAME, effects, ledger)
+        return verify(self.server.uri, NAME, effects, ledger, until=self.until)
 
     def put_right(self) -> None:
         """Take back what was planted."""
@@ -216,7 +219,8 @@ def ended_run(mongo_server: MongoServer, tmp_path_factory: pytest.TempPathFactor
             stored = {
                 name: list(database[name].find()) for name in database.list_collection_names()
             }
-            yield Run(mongo_server, database, folder, stored, looks)
+            until = client.admin.command("ping")["operationTime"]
+            yield Run(mongo_server, database, folder, stored, looks, until)
         finally:
             workers.kill_all()
             client.drop_database(NAME)
@@ -264,6 +268,7 @@ def test_an_untouched_run_is_clean(run: Run) -> None:
     assert report.handler_repeats == 0
     assert report.instances == len(run.stored["process_history"]) > 10
     assert report.tasks > 150
+    assert report.commits > 100
     for _, each in PROCESSES:
         assert run.history(each.key), f"no instance of {each.key} came to its end"
     assert any(found["status"] == "CANCELLED" for found in run.stored["process_history"])

@@ -1,6 +1,6 @@
 """Proves from the outside that nothing was lost, doubled or left stuck: ``python -m tests.chaos.verify --help``.
 
-It compares three records that were written independently of each other:
+It compares records that were written independently of each other:
 
 - **the effects log**: handlers write to a file, in one write each, when a call begins and ends;
 - **the database**: each handler appends its node, idempotency key and call to the instance's variable ``trail``, which is
@@ -19,6 +19,11 @@ effects log and by what comes after it. ``fold`` depends on the order of all ste
 worked out again from the trail. An external task is completed by whom the variable says, which must be the one who was
 promised it; a message is in the variables of exactly one instance.
 
+A fourth record is the **server's own log** of commits (``verify_oplog``), as long as it reaches back to the beginning. It follows
+every row: none is created twice, none comes from nothing or goes to nothing, none is removed but by a commit; a join is
+released once, after every branch has ended once; nobody claims what somebody else still holds. That holds for commits of
+quiet steps, timers and joins too.
+
 What nobody can reach does not show on a trail; for that it asks ``kikwiflow-worker verify``, and at the end of a run
 nothing at all may be left in the active collections but messages that wait for nobody any more.
 
@@ -32,12 +37,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from bson.timestamp import Timestamp
 from pymongo import MongoClient
 
 from tests.chaos.load_shape import Json
 from tests.chaos.verify_effects import read_effects
 from tests.chaos.verify_instances import Instances
 from tests.chaos.verify_ledger import read_promises
+from tests.chaos.verify_oplog import History
 from tests.chaos.verify_people import People
 from tests.chaos.verify_report import Kind, Report, Violation, in_words
 from tests.chaos.verify_rows import find_leftovers, find_unreachable
@@ -45,23 +52,28 @@ from tests.chaos.verify_rows import find_leftovers, find_unreachable
 _LISTED = 50
 
 
-def verify(uri: str, database: str, effects: Path, ledger: Path) -> Report:
+def verify(
+    uri: str, database: str, effects: Path, ledger: Path, *, until: Timestamp | None = None
+) -> Report:
     """Compare what handlers did, what the database holds and what was promised; the load must have come to its end.
 
     Args:
         effects: The effects log, or a folder with several.
+        until: How far the server's log is followed; to its end without it.
     """
     logs = sorted(effects.glob("*.jsonl")) if effects.is_dir() else [effects]
     done, promises = read_effects(logs), read_promises(ledger)
-    instances = Instances(promises, done)
+    instances, history = Instances(promises, done), History()
     with MongoClient[Json](uri, tz_aware=True) as client:
         found = client[database]
         instances.check(found)
+        history.read(client, database, until=until)
         people = People(found, promises, instances)
         violations = [
             *instances.violations,
             *(Violation(Kind.OTHER, words) for words in done.unfit),
             *people.violations(),
+            *history.violations,
             *find_leftovers(found),
         ]
     with ThreadPoolExecutor(1) as pool:
@@ -77,6 +89,7 @@ def verify(uri: str, database: str, effects: Path, ledger: Path) -> Report:
         handler_calls=done.calls,
         handler_repeats=done.repeats,
         incidents=promises.incident_types,
+        commits=history.commits,
     )
 
 
@@ -101,6 +114,7 @@ def lines_of(report: Report) -> list[str]:
         f"tasks committed    {report.tasks}",
         f"handler calls      {report.handler_calls}",
         f"handler repeats    {report.handler_repeats}",
+        f"commits followed   {report.commits or 'none: the server has forgotten the first ones'}",
         f"incidents          {report.incidents or 'none'}",
     ]
     for kind in Kind:

@@ -36,6 +36,7 @@ class Report:
         handler_calls: Calls that began.
         handler_repeats: Calls beyond the first of a step that did not fail on purpose: allowed (design I4), counted.
         incidents: Incidents that people had to put right, by type.
+        commits: Transactions that were followed in the server's log; 0 if it does not reach back to the beginning.
     """
 
     lost: tuple[str, ...]
@@ -47,6 +48,7 @@ class Report:
     handler_calls: int
     handler_repeats: int
     incidents: dict[str, int]
+    commits: int = 0
 
     @property
     def is_clean(self) -> bool:

@@ -204,7 +204,10 @@ class _Surroundings:
             "_id",
         )
         cancelling = await _find(
-            collections.tasks, {"type": TaskType.CANCEL_CHILDREN.value}, "joinTaskId", "branchId"
+            collections.tasks,
+            {"processInstanceId": "", "type": TaskType.CANCEL_CHILDREN.value},
+            "joinTaskId",
+            "branchId",
         )
         return Around(
             now=self._time.now(),
