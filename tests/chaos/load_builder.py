@@ -122,13 +122,12 @@ def step(do: str = "", *, commits: bool = True, **fields: object) -> Block:
     return block
 
 
-def chain(length: int, *, quiet_every: int = 0, commits: bool = True) -> Block:
-    """Handlers one after another; with ``quiet_every`` every so many of them change no variable."""
+def chain(length: int, *, counted_every: int = 1, commits: bool = True) -> Block:
+    """Handlers one after another; all but every so many of them are quiet."""
 
     def block(builder: Builder, target: str) -> Built:
-        quiet = [bool(quiet_every) and index % quiet_every == 1 for index in range(length)]
-        steps = [step("quiet" if is_quiet else "", commits=commits) for is_quiet in quiet]
-        return builder.row(steps, target)
+        words = ["" if index % counted_every == 0 else "quiet" for index in range(length)]
+        return builder.row([step(do, commits=commits) for do in words], target)
 
     return block
 

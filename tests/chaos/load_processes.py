@@ -41,12 +41,12 @@ def processes(seed: int) -> list[Weighted]:
     """Return the definitions that instances are started of, each with how often out of all."""
     rng = random.Random(f"definitions {seed}")
     found = [
-        (30, process("chain", chain(20, quiet_every=3))),
+        (30, process("chain", chain(20, counted_every=3))),
         (10, process("inline", chain(4, commits=False), chain(8), chain(4, commits=False))),
-        (20, process("fan8", step(), fan(8, chain(2), chain(3, quiet_every=2)), step())),
+        (20, process("fan8", step(), fan(8, chain(3, counted_every=3), chain(2)), step())),
         (14, process("fan32", step(), fan(32), step())),
         (10, process("fan64", step(), fan(64), step())),
-        (8, process("nested", fan(4, fan(4), several(chain(2), fan(6))), step())),
+        (8, process("nested", fan(4, fan(4), several(chain(3, counted_every=2), fan(6))), step())),
         (6, process("seldom", step(), step(executor="chaos_seldom_step"), fan(4), step())),
         (6, process("longer", step(), timer(1), chain(3), timer(2), chain(3), person("once"))),
         (3, process("in-turn", step(), call(3, "SEQUENTIAL", chain(3)), step())),
@@ -91,7 +91,7 @@ def _mixture(rng: random.Random) -> list[Block]:
 def _blocks(rng: random.Random) -> list[Block]:
     soon = round(rng.uniform(0.1, 0.6), 2)
     return [
-        chain(rng.randint(3, 8), quiet_every=rng.choice([0, 2, 3])),
+        chain(rng.randint(3, 8), counted_every=rng.randint(1, 3)),
         fan(rng.choice([2, 3, 5, 16]), step(), chain(2), timer(soon)),
         fan(2, fan(rng.randint(2, 5)), several(step(), fan(3, chain(2)), step())),
         fan(3, deadline(soon, "person"), person("once"), failing(1)),

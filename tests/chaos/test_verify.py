@@ -63,7 +63,7 @@ PROCESSES = [
         1,
         process(
             "work",
-            chain(3, quiet_every=2),
+            chain(3, counted_every=2),
             fan(4),
             step(),
             fan(2, fan(3), several(step(), fan(2, chain(2)))),
