@@ -17,6 +17,7 @@ class Record:
         hits: What it hit: commands, processes; 0 if it came to nothing, and then it does not count.
         pids: The workers that it killed, froze or stopped.
         away_from: Since when the database took no writes because of it; None if it may have gone on.
+        same_again: When the primary that was away could go on as such, unless another was elected meanwhile.
         note: What was measured or went wrong.
     """
 
@@ -29,6 +30,7 @@ class Record:
     hits: int = 0
     pids: list[int] = field(default_factory=list)
     away_from: float | None = None
+    same_again: float | None = None
     note: str = ""
     broken: str = ""
 

@@ -117,6 +117,15 @@ class Fleet:
             if worker.process.poll() is not None and worker.pid not in self._asked
         ]
 
+    def crashes(self) -> list[str]:
+        """Return a line for each unexpected error that a worker has logged."""
+        return [
+            f"{worker.name} (process {worker.pid}) logged an unexpected error: "
+            f"{str(line.get('exception') or line).strip().splitlines()[-1]}"
+            for worker in self._workers.started
+            for line in worker.events("service.crashed")
+        ]
+
     def kill_all(self) -> None:
         """End all that still run."""
         for worker in self._workers.started:

@@ -94,7 +94,10 @@ class Load:
         self._client = await self._stack.enter_async_context(
             Kikwiflow.connect(self._uri, database=self._database)
         )
-        own = await self._stack.enter_async_context(AsyncMongoClient[Json](self._uri))
+        # Without a time limit it would wait for a primary that is frozen until that wakes up.
+        own = await self._stack.enter_async_context(
+            AsyncMongoClient[Json](self._uri, socketTimeoutMS=3_000, serverSelectionTimeoutMS=3_000)
+        )
         self._instances = own[self._database].process_instances
         waits: dict[str, str] = {}
         wide = [self._wide] if self._wide_due else []

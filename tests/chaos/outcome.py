@@ -91,6 +91,7 @@ class Findings:
     lags: list[Lag]
     deserters: list[Exit]
     dead_answers: list[Sample]
+    crashes: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
 
     def figures(self) -> Figures:
@@ -139,6 +140,7 @@ class Findings:
                 for each in self.records
                 if each.broken
             ),
+            *self.crashes,
             *self._late(),
             *(
                 f"{each.name} (process {each.pid}) ended by itself with exit code {each.code}"

@@ -173,14 +173,17 @@ def failovers(records: Iterable[Record], found: Sequence[Election]) -> list[Reco
 
 
 def outages(records: Iterable[Record], found: Sequence[Election]) -> list[Outage]:
-    """Return when the database took no writes: from a fault that took the primary away until the next election."""
-    return [
-        Outage(
-            record.away_from, next((e.at for e in found if e.at > record.away_from), record.ended)
-        )
-        for record in sorted(records, key=lambda each: each.began)
-        if record.away_from is not None and record.counts
-    ]
+    """Return when the database took no writes: from the loss of the primary until there is one, another or the same."""
+    gone = []
+    for record in sorted(records, key=lambda each: each.began):
+        if record.away_from is None or not record.counts:
+            continue
+        ends = [each.at for each in found if record.away_from < each.at <= record.ended]
+        if record.same_again is not None:
+            ends.append(record.same_again)
+        if ends:
+            gone.append(Outage(record.away_from, min(ends)))
+    return gone
 
 
 def worst_by_kind(recoveries: Iterable[Recovery]) -> dict[str, float]:

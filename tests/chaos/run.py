@@ -192,6 +192,7 @@ class Run:
             lags=probes.lags(watching.samples, gone),
             deserters=deserters,
             dead_answers=probes.dead_answers(watching.samples),
+            crashes=fleet.crashes(),
             unfinished=unfinished,
         )
 

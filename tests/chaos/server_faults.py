@@ -48,6 +48,7 @@ def freeze_primary(field: Field, fault: Fault, record: Record) -> None:
     record.hits = 1
     field.pause(fault.lasts_s)
     primary.thaw()
+    record.same_again = time.monotonic()
     make_whole(field.cluster)
 
 

@@ -173,6 +173,7 @@ def test_a_run_in_which_nothing_is_wrong_is_good() -> None:
         {"lags": [Lag(1, 0.0, None, 2.1)]},
         {"deserters": [Exit("worker-1", 1, 1)]},
         {"dead_answers": [Sample(1.0, 1, 503, 503)]},
+        {"crashes": ["worker-1 logged an unexpected error"]},
         {"unfinished": ["instance 1"]},
         {"records": [a_record(Kind.WORKER_STOPPED_TWICE, broken="out after 9 s")]},
     ],
