@@ -41,6 +41,14 @@ class _NoWaiting(selectors.DefaultSelector):
         return super().select(0)
 
 
+class LoopClock(SystemClock):
+    """The clock of the running loop."""
+
+    @override
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
 class Database:
     """Answers, or does not."""
 
@@ -54,14 +62,15 @@ class Database:
 
 async def lag_of(change: Callable[[Database], None], *, at_s: float) -> float:
     """Return how long after a change the worker is said to be otherwise."""
-    database, health = Database(), HealthState(SystemClock())
+    database, clock = Database(), LoopClock()
+    health = HealthState(clock)
     metrics = Metrics(CollectorRegistry(), version="0", instance="worker-1")
     watch = StoreWatch(health, metrics)
     maintenance = Maintenance(
         DatabaseProbe(ping=database.ping, skew_s=lambda: 0.0),
         Mock(spec=ReadStore),
         slots=Slots(1),
-        clock=SystemClock(),
+        clock=clock,
         metrics=metrics,
         store_watch=watch,
     )
