@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from pymongo.errors import AutoReconnect, PyMongoError
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from tests.chaos.cluster import Cluster, Member, wait_for
 from tests.chaos.faults import Action, Field, Record
@@ -12,21 +12,27 @@ from tests.chaos.schedule import Fault, Kind
 
 _STEP_DOWN_S = 5
 _CATCH_UP_S = 2
+_STEP_DOWN_ATTEMPTS = 3
 _SLOW_S = 0.05
 _WHOLE_PATIENCE_S = 120.0
 
 
 def step_down(field: Field, fault: Fault, record: Record) -> None:
-    """Let the primary hand over."""
-    primary = field.cluster.wait_primary()
-    record.began = time.monotonic()
+    """Let the primary hand over; it refuses as long as no other has caught up."""
     command = {"replSetStepDown": _STEP_DOWN_S, "secondaryCatchUpPeriodSecs": _CATCH_UP_S}
-    try:
-        primary.admin.command(command)
-    except AutoReconnect:
-        record.note = "the connection was closed"
-    record.hits = 1
-    record.away_from = record.began
+    for _ in range(_STEP_DOWN_ATTEMPTS):
+        primary = field.cluster.wait_primary()
+        record.began = time.monotonic()
+        try:
+            primary.admin.command(command)
+        except AutoReconnect:
+            record.note = "the connection was closed"
+        except OperationFailure as error:
+            record.note = str(error.details.get("codeName") if error.details else error)
+            continue
+        record.hits = 1
+        record.away_from = record.began
+        break
     make_whole(field.cluster)
 
 
