@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -27,86 +28,16 @@ from kikwiflow_worker.store.mongo.codec import (
 )
 from kikwiflow_worker.store.mongo.reachability import Reachability
 from kikwiflow_worker.store.mongo.store import MongoStore
-from tests.chaos.load import Load
-from tests.chaos.load_builder import (
-    call,
-    catch_event,
-    chain,
-    choice,
-    deadline,
-    failing,
-    fan,
-    meeting,
-    message,
-    messages,
-    person,
-    process,
-    reminded,
-    rescued,
-    several,
-    step,
-    timer,
-)
 from tests.chaos.verify import lines_of, main, verify
 from tests.chaos.verify_report import Report
+from tests.chaos.verify_trial import PROCESSES, drive, two_workers
 from tests.support.mongo import MongoServer
 from tests.support.stores import FAR_AWAY, LONG_AGO, a_task, an_external_task, an_incident
-from tests.support.workers import Json, Site, Workers, install
+from tests.support.workers import Json
 
 pytestmark = [pytest.mark.mongo, pytest.mark.acceptance, pytest.mark.timeout(120)]
 
-PLUGIN = Path(__file__).parent / "plugin"
 NAME = f"kikwi_test_verify_{uuid4().hex[:12]}"
-
-PROCESSES = [
-    (
-        1,
-        process(
-            "work",
-            chain(3, counted_every=2),
-            fan(4),
-            step(),
-            fan(2, fan(3), several(step(), fan(2, chain(2)))),
-            timer(0.1),
-            failing(1),
-            rescued(),
-            choice(step(), fan(2), timer(0.1)),
-        ),
-    ),
-    (
-        1,
-        process(
-            "people",
-            step(),
-            person("once"),
-            person("twice"),
-            fan(2, person("rivals"), deadline(0.2, "person")),
-            catch_event(0.2),
-            reminded(0.1, 2, "person"),
-        ),
-    ),
-    (
-        1,
-        process(
-            "notes",
-            step(),
-            message(),
-            fan(3, message(kept=True), messages("ALL"), messages("ANY")),
-            meeting(),
-        ),
-    ),
-    (
-        1,
-        process(
-            "calls",
-            step(),
-            call(1, None, chain(2)),
-            fan(2, call(3, "PARALLEL", step()), call(3, "SEQUENTIAL", step())),
-            deadline(0.2, "children"),
-        ),
-    ),
-]
-TASKS = 340
 
 
 @dataclass(slots=True)
@@ -173,57 +104,31 @@ class Run:
 def ended_run(mongo_server: MongoServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Run the load with two workers, and stop them when everything has ended."""
     folder = tmp_path_factory.mktemp("chaos")
-    packages = folder / "packages"
-    packages.mkdir()
-    install(packages, PLUGIN / "chaos_handlers.py", "kikwiflow-chaos")
-    workers = Workers(Site(packages, folder), mongo_server, NAME)
     looks: list[Reachability] = []
 
     async def load() -> None:
-        running = Load(
-            mongo_server.uri,
-            NAME,
-            seed=11,
-            tasks=TASKS,
-            folder=folder,
-            processes=PROCESSES,
-            fates=(0.12, 0.12),
-        )
-        await running.prepare()
         store = MongoStore.open(mongo_server.uri, NAME, clock=SystemClock())
-        done = asyncio.Event()
 
         async def look() -> None:
-            while not done.is_set():
-                looks.append(await store.find_unreachable(grace=timedelta(seconds=2)))
-                await asyncio.sleep(0.2)
+            looks.append(await store.find_unreachable(grace=timedelta(seconds=2)))
 
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(look())
-                await running.run()
-                await asyncio.wait_for(running.finish(), 60)
-                done.set()
+            assert await drive(mongo_server, NAME, folder, beside=look)
         finally:
-            await running.close()
             await store.close()
 
-    with MongoClient[Json](mongo_server.uri, tz_aware=True) as client:
-        try:
-            for name in ("worker-1", "worker-2"):
-                workers.start(name, handlers="kikwiflow-chaos", lock_seconds=5)
-            asyncio.run(load())
-            for worker in workers.started:
-                assert worker.stop() == 0
-            database = client[NAME]
-            stored = {
-                name: list(database[name].find()) for name in database.list_collection_names()
-            }
-            until = client.admin.command("ping")["operationTime"]
-            yield Run(mongo_server, database, folder, stored, looks, until)
-        finally:
-            workers.kill_all()
-            client.drop_database(NAME)
+    with (
+        MongoClient[Json](mongo_server.uri, tz_aware=True) as client,
+        two_workers(mongo_server, NAME, folder) as workers,
+    ):
+        asyncio.run(load())
+        for worker in workers.started:
+            assert worker.stop() == 0
+        database = client[NAME]
+        stored = {name: list(database[name].find()) for name in database.list_collection_names()}
+        until = client.admin.command("ping")["operationTime"]
+        yield Run(mongo_server, database, folder, stored, looks, until)
+        client.drop_database(NAME)
 
 
 @pytest.fixture
@@ -291,7 +196,10 @@ def test_a_handler_repeat_is_counted_and_no_violation(run: Run) -> None:
     assert (report.is_clean, report.handler_repeats) == (True, 1), lines_of(report)
 
 
-def test_the_command_fails_with_what_is_wrong(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_fails_with_what_is_wrong(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.chaos.verify.verify", partial(verify, until=run.until))
     given = ["--uri", run.server.uri, "--database", NAME, "--effects"]
     given += [str(run.folder / "effects.jsonl"), "--ledger", str(run.folder / "ledger.jsonl")]
     assert main(given) == 0
