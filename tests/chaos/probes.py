@@ -43,10 +43,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A time in which the database took no writes, in monotonic seconds."""
+    """A time in which the database took no writes, in monotonic seconds; ``steady_until`` it was there afterwards."""
 
     away_from: float
     back_at: float
+    steady_until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,29 +134,22 @@ def lags(samples: Sequence[Sample], outages: Sequence[Outage]) -> list[Lag]:
     for sample in samples:
         by_pid.setdefault(sample.pid, []).append(sample)
     return [
-        lag
-        for number, outage in enumerate(outages)
-        for pid, mine in by_pid.items()
-        for lag in _lag(pid, mine, outage, _next_away(outages, number))
+        lag for outage in outages for pid, mine in by_pid.items() for lag in _lag(pid, mine, outage)
     ]
 
 
-def _next_away(outages: Sequence[Outage], number: int) -> float:
-    return outages[number + 1].away_from if number + 1 < len(outages) else float("inf")
-
-
-def _lag(pid: int, mine: list[Sample], outage: Outage, next_away: float) -> Iterator[Lag]:
+def _lag(pid: int, mine: list[Sample], outage: Outage) -> Iterator[Lag]:
     away, back = outage.away_from, outage.back_at
     was_ready = any(s.ready == _UP and away - 2.0 < s.at < away for s in mine)
     outlived = mine[-1].at > back + TRUTH_S
     if not was_ready or not outlived:
         return
     still_up = [s.at - away for s in mine if s.ready == _UP and away <= s.at < back]
-    after = [s for s in mine if back <= s.at < next_away]
+    after = [s for s in mine if back <= s.at < outage.steady_until]
     still_down = [s.at - back for s in takewhile(lambda s: s.ready != _UP, after)]
     yield Lag(
         pid,
         away,
         max(still_up, default=0.0) if back - away > TRUTH_S else None,
-        max(still_down, default=0.0) if next_away - back > TRUTH_S else None,
+        max(still_down, default=0.0) if outage.steady_until - back > TRUTH_S else None,
     )

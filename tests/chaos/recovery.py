@@ -20,6 +20,9 @@ ALLOWANCE_S = 1.0
 
 TAKE_OVER_S = LOCK_S + POLL_MAX_S + ALLOWANCE_S
 FAILOVER_S = 5.0
+LONGEST_ELECTION_S = 15.0
+"""From the loss of a primary to the next one, when a vote is repeated."""
+
 _HELD_TO_DEATH = {Kind.WORKER_KILLED, Kind.WORKER_FROZEN}
 
 Json = dict[str, Any]
@@ -174,16 +177,26 @@ def failovers(records: Iterable[Record], found: Sequence[Election]) -> list[Reco
 
 def outages(records: Iterable[Record], found: Sequence[Election]) -> list[Outage]:
     """Return when the database took no writes: from the loss of the primary until there is one, another or the same."""
+    servers = [record for record in records if record.track is Track.SERVER and record.counts]
     gone = []
-    for record in sorted(records, key=lambda each: each.began):
-        if record.away_from is None or not record.counts:
+    for record in sorted(servers, key=lambda each: each.began):
+        if record.away_from is None:
             continue
         ends = [each.at for each in found if record.away_from < each.at <= record.ended]
         if record.same_again is not None:
             ends.append(record.same_again)
         if ends:
-            gone.append(Outage(record.away_from, min(ends)))
+            gone.append(
+                Outage(record.away_from, min(ends), _steady_until(min(ends), servers, found))
+            )
     return gone
+
+
+def _steady_until(back_at: float, servers: Sequence[Record], found: Sequence[Election]) -> float:
+    """Return until when the database is known to have been there; before an election there is a time without a primary."""
+    damaged = [record.began for record in servers if record.began > back_at]
+    unsteady = [each.at - LONGEST_ELECTION_S for each in found if each.at > back_at]
+    return max(back_at, min([*damaged, *unsteady], default=float("inf")))
 
 
 def worst_by_kind(recoveries: Iterable[Recovery]) -> dict[str, float]:

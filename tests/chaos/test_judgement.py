@@ -111,8 +111,25 @@ def test_an_election_that_another_follows_at_once_has_no_bound() -> None:
 
 def test_an_outage_lasts_until_the_next_election() -> None:
     fault = a_record(Kind.ALL_DOWN, ended=150.0, away_from=KILLED_AT)
+    later = a_record(Kind.NETWORK_HOLDS, number=2, began=160.0, ended=170.0)
 
-    assert outages([fault], [Election(90.0, 0.0), Election(140.0, 0.0)]) == [Outage(100.0, 140.0)]
+    assert outages([fault, later], [Election(90.0, 0.0), Election(140.0, 0.0)]) == [
+        Outage(100.0, 140.0, steady_until=160.0)
+    ]
+
+
+def test_a_primary_that_another_follows_soon_was_not_there_all_the_time() -> None:
+    fault = a_record(Kind.PRIMARY_KILLED, ended=150.0, away_from=KILLED_AT)
+
+    assert outages([fault], [Election(105.0, 0.0), Election(115.0, 0.0)]) == [
+        Outage(100.0, 105.0, steady_until=105.0)
+    ]
+
+
+def test_a_primary_that_wakes_up_ends_the_outage_itself() -> None:
+    fault = a_record(Kind.PRIMARY_FROZEN, ended=150.0, away_from=KILLED_AT, same_again=107.0)
+
+    assert outages([fault], []) == [Outage(100.0, 107.0, steady_until=float("inf"))]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +146,9 @@ def test_readiness_is_late_by_its_last_untrue_answer(
 ) -> None:
     samples = [Sample(at, VICTIM, 200, ready) for at, ready in [*answers, (120.0, 200)]]
 
-    assert lags(samples, [Outage(100.0, 110.0)]) == [Lag(VICTIM, 100.0, down_s, up_s)]
+    assert lags(samples, [Outage(100.0, 110.0, steady_until=130.0)]) == [
+        Lag(VICTIM, 100.0, down_s, up_s)
+    ]
 
 
 def test_only_a_worker_that_has_lived_can_be_dead() -> None:
