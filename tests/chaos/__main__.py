@@ -19,7 +19,9 @@ from tests.chaos.schedule import plan
 @click.option("--faults", default=60, show_default=True, help="Faults to carry out.")
 @click.option("--minutes", default=2.0, show_default=True, help="Over how long they are spread.")
 @click.option("--workers", default=4, show_default=True, help="Worker processes.")
-@click.option("--backlog", default=60, show_default=True, help="Instances running at once.")
+@click.option(
+    "--backlog", default=500, show_default=True, help="Instances running at once, at most."
+)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),

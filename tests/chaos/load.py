@@ -110,18 +110,23 @@ class Load:
                 waits |= each.waits
         self._people = People(self._client, self._ledger, self._patience, self._seed, waits)
 
-    async def run(self, is_enough: Callable[[], bool] = lambda: True) -> None:
+    async def run(
+        self,
+        is_enough: Callable[[], bool] = lambda: True,
+        is_full: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Start instances until they amount to the tasks wanted, and treat what waits for people meanwhile.
 
         Args:
             is_enough: More is started until it says so, however many there are: faults are still to come.
+            is_full: Nothing is started while it says so, however few there are: work waits for the workers.
         """
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._people.work(stop))
             async with asyncio.TaskGroup() as starters:
                 for _ in range(STARTERS):
-                    starters.create_task(self._start_many(is_enough))
+                    starters.create_task(self._start_many(is_enough, is_full))
             stop.set()
 
     async def finish(self) -> None:
@@ -138,9 +143,9 @@ class Load:
         await self._stack.aclose()
         self._ledger.close()
 
-    async def _start_many(self, is_enough: Callable[[], bool]) -> None:
+    async def _start_many(self, is_enough: Callable[[], bool], is_full: Callable[[], bool]) -> None:
         while self._started_tasks < self._tasks or not is_enough():
-            room = self._backlog - await self._running()
+            room = 0 if is_full() else self._backlog - await self._running()
             if room <= 0:
                 await asyncio.sleep(_PAUSE_S)
             for _ in range(min(5, ceil(room / STARTERS))):

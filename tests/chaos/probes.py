@@ -17,6 +17,10 @@ from tests.chaos.fleet import Fleet
 
 INTERVAL_S = 0.2
 QUEUE_INTERVAL_S = 0.5
+FULL_S = 0.5
+"""When due work waits for longer, the workers have enough to do."""
+
+UNKNOWN_S = 2.0
 TRUTH_S = 2.0
 """How long ``/readyz`` may lag behind the truth."""
 
@@ -88,6 +92,11 @@ class Probes:
         self._stop.set()
         for thread in self._threads:
             thread.join(30)
+
+    def work_waits(self) -> bool:
+        """Whether due work has been waiting for a worker lately, or nothing is known about it."""
+        last = self.waits[-1] if self.waits else None
+        return last is None or last.seconds > FULL_S or time.monotonic() - last.at > UNKNOWN_S
 
     def _ask_database(self) -> None:
         with MongoClient[dict[str, Any]](

@@ -92,7 +92,7 @@ class Run:
         executor.start(options.faults)
         unfinished = []
         try:
-            unfinished += await self._drive(load, executor, fleet)
+            unfinished += await self._drive(load, executor, fleet, watching)
             await asyncio.to_thread(executor.stop)
             await asyncio.to_thread(make_whole, cluster)
             await asyncio.to_thread(clear_fail_points, cluster)
@@ -111,13 +111,15 @@ class Run:
         for worker in fleet.places:
             wait_for(lambda w=worker: w.status("/readyz") == 200, f"{worker.name} is ready")  # type: ignore[misc]
 
-    async def _drive(self, load: Load, executor: Executor, fleet: Fleet) -> list[str]:
-        """Let the load run until it has started enough and the faults are through."""
+    async def _drive(
+        self, load: Load, executor: Executor, fleet: Fleet, watching: probes.Probes
+    ) -> list[str]:
+        """Let the load run until it has started enough and the faults are through, as fast as the workers follow."""
 
         def state() -> str:
             return f"{load.started_tasks:7,} tasks started  {len(executor.records):4} faults"
 
-        running = load.run(lambda: executor.is_through)
+        running = load.run(lambda: executor.is_through, watching.work_waits)
         if await self._moves_on(running, fleet.site.log, state, standstill_s=_STANDSTILL_S):
             return []
         return [f"nothing moved for {_STANDSTILL_S:g} s while the load ran"]
