@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-deep format docs clean
+.PHONY: help setup demo check test test-deep chaos format docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ test: setup ## All tests, with real worker processes and a real replica set
 
 test-deep: setup ## The properties and races by the thousand (about half an hour)
 	KIKWIFLOW_TEST_DEEP=1 KIKWIFLOW_TEST_RACES=1000 $(BIN)/pytest -m deep --timeout 3600
+
+chaos: setup ## Workers and a replica set under load and faults; CHAOS="--seed 7 --minutes 12 ..."
+	$(BIN)/python -m tests.chaos $(CHAOS)
 
 format: setup ## Format the code and sort the imports
 	$(BIN)/ruff format .

@@ -29,6 +29,7 @@ from kikwiflow_worker.cli.output import clean
 from kikwiflow_worker.cli.start import start
 from kikwiflow_worker.cli.store import store
 from kikwiflow_worker.cli.tasks import tasks
+from kikwiflow_worker.cli.verify import verify
 from kikwiflow_worker.cli.worker_process import run_worker_process
 from kikwiflow_worker.cli.workers import workers
 from kikwiflow_worker.errors import ConfigurationError
@@ -156,6 +157,7 @@ _COMMANDS: Sequence[click.Command] = (
     handlers,
     workers,
     store,
+    verify,
     doctor,
 )
 for _command in _COMMANDS:

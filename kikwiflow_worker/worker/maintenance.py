@@ -59,7 +59,7 @@ class Maintenance:
         self._warned_of_skew = False
 
     async def watch_database(self) -> None:
-        """Ask the database regularly whether it answers, so that readiness tells the truth within seconds."""
+        """Ask the database regularly whether it answers, so that readiness tells the truth within two seconds."""
         while True:
             try:
                 async with asyncio.timeout(PING_LIMIT_S):

@@ -15,7 +15,10 @@ _CANCEL_AGAIN_S = 0.5
 
 
 async def supervised(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run a part until it returns; if it fails, report it and start it again after a pause."""
+    """Run a part until it returns; if it fails, report it and start it again after a pause.
+
+    A database that is away is no failure of a part; the one that watches it says so.
+    """
     while True:
         try:
             await run()

@@ -55,6 +55,7 @@ COMMANDS = [
     ["workers"],
     ["store", "check"],
     ["store", "upgrade"],
+    ["verify"],
     ["doctor"],
 ]
 

@@ -30,6 +30,7 @@ from kikwiflow_worker.store.mongo.guards import Guards
 from kikwiflow_worker.store.mongo.inspection import Inspection, inspect
 from kikwiflow_worker.store.mongo.outbox import Outbox, OutboxOptions
 from kikwiflow_worker.store.mongo.queries import Queries
+from kikwiflow_worker.store.mongo.reachability import Reachability, find_unreachable
 from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.runtime import Runtime
 from kikwiflow_worker.store.mongo.server_time import ServerTime
@@ -83,6 +84,7 @@ class MongoStore:
     ) -> None:
         self._client = client
         self._owns_client = owns_client
+        self._clock = clock
         self.options = options
         self.server_time = ServerTime(clock)
         self._collections = Collections.of(self._open_database(client, database))
@@ -178,6 +180,18 @@ class MongoStore:
         """
         await self.ping()
         return await inspect(self._collections, sample=sample)
+
+    async def find_unreachable(self, *, grace: timedelta) -> Reachability:
+        """Look for rows that nobody can reach, and for tokens that are lost; change nothing.
+
+        Args:
+            grace: How long what looks wrong must stay so; a few seconds while workers run.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+        """
+        await self.ping()
+        return await find_unreachable(self._collections, self._clock, self.server_time, grace=grace)
 
     async def upgrade(self) -> Upgraded:
         """Bring the documents and indexes to what this release stores; instead of ``prepare``.
