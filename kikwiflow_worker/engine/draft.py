@@ -131,9 +131,13 @@ class Draft:
         if now is not None:
             self.now = max(self.now, now)
 
+    def records(self, event: EventType) -> bool:
+        """Return whether events of this type are stored; if not, their payload need not be put together."""
+        return is_recorded(event, self._surroundings.event_level)
+
     def record(self, event: EventType, payload: Mapping[str, Value]) -> None:
         """Add an event, if events of its type are stored; call it where the thing happens, to keep the order."""
-        if not is_recorded(event, self._surroundings.event_level):
+        if not self.records(event):
             return
         self._events += 1
         fact = OutboxEvent(
