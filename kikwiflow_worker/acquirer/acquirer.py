@@ -1,11 +1,12 @@
 """The claim loop: as many tasks as there are free slots, and only what this worker can run."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+from kikwiflow_worker.acquirer.backlog import Backlog
 from kikwiflow_worker.acquirer.pacing import Pacing
 from kikwiflow_worker.acquirer.slots import Slots
 from kikwiflow_worker.clock import Clock
@@ -62,6 +63,7 @@ class Acquirer:
         *,
         options: AcquirerOptions,
         hooks: AcquirerHooks,
+        backlog: Backlog,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -70,6 +72,7 @@ class Acquirer:
         self._pacing = pacing
         self._options = options
         self._hooks = hooks
+        self._backlog = backlog
         self._clock = clock
         self._metrics = metrics
         self._woken = asyncio.Event()
@@ -93,15 +96,16 @@ class Acquirer:
             if self._is_stopping:
                 return
             self._woken.clear()
-            claimed = await self._poll()
+            claimed = await self._poll(self._slots.free)
             self._hooks.on_progress()
-            if claimed is None:
-                await self._idle()
-                continue
-            self._pacing.found_work()
-            self._hand_on(claimed)
-            if claimed.task.crash_count >= SUSPECT_CRASHES:
+            for each in claimed:
+                self._hand_out(each)
+            if any(each.task.crash_count >= SUSPECT_CRASHES for each in claimed):
                 await self._until(lambda: self._slots.used == 0)
+            if claimed or await self._sweep():
+                self._pacing.found_work()
+            else:
+                await self._idle()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for ``condition`` or the stop, counting steps of the wait as progress."""
@@ -111,28 +115,41 @@ class Acquirer:
                     await self._slots.wait_until(lambda: condition() or self._is_stopping)
             self._hooks.on_progress()
 
-    async def _poll(self) -> ClaimedTask | None:
+    async def _poll(self, limit: int) -> Sequence[ClaimedTask]:
         if not self._hooks.may_claim():
-            return None
+            return ()
         options = self._options
         started = self._clock.monotonic()
         try:
             claimed = await self._queue.claim_due(
-                worker_id=options.worker_id, lock=options.lock, capabilities=options.capabilities
+                worker_id=options.worker_id,
+                lock=options.lock,
+                capabilities=options.capabilities,
+                limit=limit,
             )
-            if started - self._swept_at > _SWEEP_INTERVAL_S:
-                self._swept_at = started
-                await self._queue.deliver_arrivals(limit=_SWEEP_LIMIT)
         except StoreError as error:
             self._hooks.on_store(error)
-            return None
+            return ()
         self._hooks.on_store(None)
         self._metrics.claim_duration.observe(self._clock.monotonic() - started)
-        if claimed is None:
+        self._backlog.polled(claimed, limit=limit)
+        if not claimed:
             self._metrics.claim_empty.inc()
         return claimed
 
-    def _hand_on(self, claimed: ClaimedTask) -> None:
+    async def _sweep(self) -> int:
+        """Now and then, deliver the branches whose delivery was interrupted; return how many."""
+        now = self._clock.monotonic()
+        if now - self._swept_at <= _SWEEP_INTERVAL_S or self._is_stopping:
+            return 0
+        self._swept_at = now
+        try:
+            return await self._queue.deliver_arrivals(limit=_SWEEP_LIMIT)
+        except StoreError as error:
+            self._hooks.on_store(error)
+            return 0
+
+    def _hand_out(self, claimed: ClaimedTask) -> None:
         task = claimed.task
         self._metrics.tasks_claimed.inc()
         if task.crash_count:

@@ -13,6 +13,7 @@ from kikwiflow_worker.model.messages import Message
 from kikwiflow_worker.model.runtime import (
     Branch,
     Claim,
+    ClaimedTask,
     ExecutableTask,
     ExternalTask,
     HostKind,
@@ -285,8 +286,10 @@ class Committed:
         ended: The instances that this commit ended, as they went into the history.
         claimable: Executable tasks that any worker may claim at once: inserted due, or joins released by this commit.
         released: How many of them are joins whose last branch arrived.
+        handed_on: The task that was born claimed by the worker that committed; not counted in ``claimable``.
     """
 
     ended: tuple[ProcessInstance, ...] = ()
     claimable: int = 0
     released: int = 0
+    handed_on: ClaimedTask | None = None

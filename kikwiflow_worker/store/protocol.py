@@ -7,11 +7,12 @@ All instants are aware, in UTC, to the millisecond. Every method may raise ``Sto
 answer in time; unless a method says otherwise, it can be called again with the same arguments.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition
 from kikwiflow_worker.model.messages import Message
@@ -36,17 +37,20 @@ class TaskQueue(Protocol):
     """Claiming due work."""
 
     async def claim_due(
-        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
-    ) -> ClaimedTask | None:
-        """Claim a due task, and load its instance.
+        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities, limit: int
+    ) -> tuple[ClaimedTask, ...]:
+        """Claim at most ``limit`` due tasks, and load their instances in one read.
 
-        Tenants take turns; within one the highest priority comes first, then what has been claimable longest. Every fourth
-        claim takes what has been claimable longest of all, so that no priority and no tenant waits for ever.
+        Tenants take turns; within one the highest priority comes first, then what has been claimable longest. A part of all
+        claims takes what has been claimable longest of all, so that no priority and no tenant waits for ever.
 
         Eligible is a task that is PENDING and due, or LOCKED with a lock that lapsed, both by the database's clock, and
         that needs no handler or one of ``capabilities``. The claim raises ``epoch``, and ``crash_count`` if the task was
-        LOCKED; it is acknowledged by the majority before the instance is read (protocol R2, R3, R5). A lost reply leaves
-        at most one claim, which lapses or is found by ``LockKeeper.release_unknown``.
+        LOCKED; it is acknowledged by the majority before the instance is read (protocol R2, R3, R5). Claims whose reply is
+        lost lapse, or are found by ``LockKeeper.release_unknown``.
+
+        Fewer than ``limit`` does not mean that no more is due, since others may have been faster; none means it, or that
+        others claimed all that was seen.
         """
         ...
 
@@ -60,6 +64,18 @@ class TaskQueue(Protocol):
 
     async def deliver_arrivals(self, *, limit: int) -> int:
         """Count branches that ended but whose join has not heard of it; return how many (protocol R9)."""
+        ...
+
+
+class WakeUps(Protocol):
+    """Hints that work has become claimable; a hint may come late, twice or not at all: the poll is the truth."""
+
+    def watch(self) -> AsyncIterator[None]:
+        """Yield whenever tasks became claimable at once, by whichever process; several at once may be one hint.
+
+        It goes on over lost connections, with pauses of its own. It ends when the server has no change streams, which a
+        standalone server has not. Close it with ``aclose``.
+        """
         ...
 
 
@@ -98,6 +114,31 @@ class Resolution:
 
 PLAIN_RETRY = Resolution()
 """Run it again as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOn:
+    """For whom the rows that a commit inserts may be born claimed (protocol R16)."""
+
+    worker_id: str
+    lock: timedelta
+    capabilities: Capabilities
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedUnit:
+    """A unit of work that may share its transaction with others.
+
+    Attributes:
+        may_hand_on: Whether the first task it inserts that can run at once may be born claimed by this worker.
+    """
+
+    unit: UnitOfWork
+    may_hand_on: bool = False
+
+
+GroupResult: TypeAlias = Committed | KikwiflowError
+"""What became of one unit of a group."""
 
 
 class RuntimeStore(Protocol):
@@ -156,6 +197,21 @@ class RuntimeStore(Protocol):
             DuplicateStartError: The start key is in use. Nothing was written.
             DuplicateMessageError: The message id is in use. Nothing was written.
             VariableTooLargeError: A document would pass the database's limit. Nothing was written.
+        """
+        ...
+
+    async def commit_group(
+        self, units: Sequence[GroupedUnit], *, hand_on: HandOn | None
+    ) -> tuple[GroupResult, ...]:
+        """Write each unit wholly or not at all, as many as possible in one transaction; return one result for each.
+
+        A unit whose guard matches nothing is left out and has a ``ClaimLostError`` as its result; units that must not share
+        a transaction do not (protocol R15). What ``commit`` raises about a unit is its result here. A unit whose result is
+        a ``StoreUnavailableError`` can be committed again; so can a unit of a call that was interrupted: if it was
+        written after all, its guard matches nothing. Never cancel a call in progress.
+
+        With ``hand_on``, the first task that a unit inserts, if it is due and can run at this worker, is born LOCKED by it
+        with epoch 1, and is in the result with its instance as the majority knew it after the commit.
         """
         ...
 

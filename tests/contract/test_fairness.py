@@ -5,9 +5,7 @@ from datetime import timedelta
 from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.unit_of_work import InsertTask, UnitOfWork
 from kikwiflow_worker.store.mongo.store import MongoStore
-from tests.support.stores import LONG_AGO, a_task
-
-LOCK = timedelta(seconds=30)
+from tests.support.stores import LONG_AGO, a_task, claim_next
 
 
 async def fill(store: MongoStore, **groups: tuple[int, dict[str, object]]) -> None:
@@ -29,7 +27,7 @@ async def fill(store: MongoStore, **groups: tuple[int, dict[str, object]]) -> No
 async def claimed(store: MongoStore, times: int) -> list[str]:
     found = []
     for _ in range(times):
-        task = await store.queue.claim_due(worker_id="w", lock=LOCK, capabilities=NO_CAPABILITIES)
+        task = await claim_next(store, NO_CAPABILITIES)
         found.append(task.task.id.split("-")[0] if task else "nothing")
     return found
 

@@ -29,7 +29,6 @@ from kikwiflow_worker.store.protocol import (
 from tests.support.mongo import MongoServer
 from tests.support.stores import (
     FAR_AWAY,
-    LOCK,
     LONG_AGO,
     WORKER,
     Json,
@@ -37,6 +36,7 @@ from tests.support.stores import (
     an_external_task,
     an_incident,
     an_instance,
+    claim_next,
     commit,
 )
 
@@ -85,7 +85,7 @@ def put_rows(
 
 
 async def claim(store: MongoStore) -> object:
-    return await store.queue.claim_due(worker_id=WORKER, lock=LOCK, capabilities=CAPABILITIES)
+    return await claim_next(store, CAPABILITIES)
 
 
 async def profile_of_claim(store: MongoStore, data: Database[Json]) -> tuple[object, Json]:

@@ -30,16 +30,16 @@ class FakeQueue:
     swept: int = 0
 
     async def claim_due(
-        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
-    ) -> ClaimedTask | None:
+        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities, limit: int
+    ) -> tuple[ClaimedTask, ...]:
         self.asked += 1
         if not self.tasks:
             self.on_empty()
-            return None
+            return ()
         task = self.tasks.pop(0)
         if isinstance(task, StoreError):
             raise task
-        return task
+        return (task,) if task else ()
 
     async def claim(self, task_id: str, *, worker_id: str, lock: timedelta) -> ClaimedTask | None:
         raise NotImplementedError

@@ -52,9 +52,20 @@ class Claims:
         self._turn = 0
 
     async def claim_due(
-        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
+        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities, limit: int
+    ) -> tuple[ClaimedTask, ...]:
+        """Claim due tasks, fair between tenants; see ``TaskQueue.claim_due``."""
+        found: list[ClaimedTask] = []
+        while len(found) < limit:
+            claimed = await self._claim_one(worker_id, lock, capabilities)
+            if claimed is None:
+                break
+            found.append(claimed)
+        return tuple(found)
+
+    async def _claim_one(
+        self, worker_id: str, lock: timedelta, capabilities: Capabilities
     ) -> ClaimedTask | None:
-        """Claim a due task, fair between tenants; see ``TaskQueue.claim_due``."""
         eligible = due_filter(capabilities) | self._not_blocked()
         with translated("claiming a task"):
             async with await settled(

@@ -1,11 +1,14 @@
 """Commits units of work: one transaction each, then the delivery of branches that arrived."""
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
-from kikwiflow_worker.errors import ConfigurationError, StoreError
+from kikwiflow_worker.errors import ConfigurationError, KikwiflowError, StoreError
 from kikwiflow_worker.model.messages import MessageStatus
 from kikwiflow_worker.model.runtime import (
+    ClaimedTask,
     ExecutableTask,
     ProcessInstance,
     TaskStatus,
@@ -23,9 +26,11 @@ from kikwiflow_worker.store.mongo.arrivals import Arrival, Arrivals
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Session, settled
 from kikwiflow_worker.store.mongo.guards import UNLOCKED, Guards
+from kikwiflow_worker.store.mongo.handing_on import Born, HandingOn
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.mongo.writes import Writes
+from kikwiflow_worker.store.protocol import GroupedUnit, GroupResult, HandOn
 
 MAX_WOKEN = 1_000
 """Kept messages that one commit lets be tried at once."""
@@ -42,6 +47,7 @@ class Commits:
         arrivals: Arrivals,
         transactions: Transactions,
         server_time: ServerTime,
+        handing_on: HandingOn,
     ) -> None:
         self._collections = collections
         self._guards = guards
@@ -49,19 +55,41 @@ class Commits:
         self._arrivals = arrivals
         self._transactions = transactions
         self._time = server_time
+        self._handing_on = handing_on
 
-    async def commit(self, unit: UnitOfWork) -> Committed:
-        """Commit ``unit``; see ``RuntimeStore.commit``."""
+    async def commit(self, unit: UnitOfWork, *, hand_on: HandOn | None = None) -> Committed:
+        """Commit ``unit`` in a transaction of its own; see ``RuntimeStore.commit``."""
 
-        async def write(session: Session) -> tuple[ProcessInstance, ...]:
+        async def write(session: Session) -> tuple[tuple[ProcessInstance, ...], Born | None]:
             now = self._time.now()
+            changes, born = self._handing_on.bear(unit.changes, hand_on)
             for guard in unit.guards:
                 await self._guards.write(guard, now=now, session=session)
-            await self._writes.insert(unit.changes, session=session)
-            return await self._writes.apply(unit.changes, session=session)
+            await self._writes.insert(changes, session=session)
+            return await self._writes.apply(changes, session=session), born
 
-        ended = await self._transactions.run(f"committing {unit_name(unit)}", write)
-        return await self.follow_up(unit, ended)
+        ended, born = await self._transactions.run(f"committing {unit_name(unit)}", write)
+        committed = await self.follow_up(unit, ended)
+        return await self._handed_on(committed, born) if born else committed
+
+    async def commit_group(
+        self, units: Sequence[GroupedUnit], *, hand_on: HandOn | None
+    ) -> tuple[GroupResult, ...]:
+        """Commit units one after another; see ``RuntimeStore.commit_group``."""
+        return tuple([await self._settle(grouped, hand_on) for grouped in units])
+
+    async def _settle(self, grouped: GroupedUnit, hand_on: HandOn | None) -> GroupResult:
+        try:
+            return await self.commit(grouped.unit, hand_on=hand_on if grouped.may_hand_on else None)
+        except KikwiflowError as error:
+            return error
+
+    async def _handed_on(self, committed: Committed, born: Born) -> Committed:
+        """Add the task that was born claimed; if its instance cannot be read, the task is found as an unknown lock."""
+        claimed: ClaimedTask | None = None
+        with suppress(StoreError, ConfigurationError):
+            claimed = (await self._handing_on.load([born]))[born.task.id]
+        return replace(committed, handed_on=claimed, claimable=committed.claimable - 1)
 
     async def follow_up(self, unit: UnitOfWork, ended: tuple[ProcessInstance, ...]) -> Committed:
         """Deliver the branches that arrived with ``unit``, and say what its commit came to."""

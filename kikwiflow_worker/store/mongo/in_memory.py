@@ -47,15 +47,18 @@ class InMemoryClaims(Claims):
     """Claims by plain updates at the time of the test's clock."""
 
     async def claim_due(
-        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
-    ) -> ClaimedTask | None:
-        """Claim the task that has been claimable longest."""
+        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities, limit: int
+    ) -> tuple[ClaimedTask, ...]:
+        """Claim the tasks that have been claimable longest."""
         eligible = {
             "handlerName": {"$in": [None, *sorted(capabilities.stored)]},
             "status": TaskStatus.PENDING.value,
             "claimableAt": {"$lte": self._time.now()},
         }
-        return await self._take(eligible, worker_id, lock)
+        taken: list[ClaimedTask] = []
+        while len(taken) < limit and (one := await self._take(eligible, worker_id, lock)):
+            taken.append(one)
+        return tuple(taken)
 
     async def claim(self, task_id: str, *, worker_id: str, lock: timedelta) -> ClaimedTask | None:
         """Claim one task by id, due or not."""

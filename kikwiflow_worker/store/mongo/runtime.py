@@ -1,5 +1,6 @@
 """The runtime port: loading, committing, cancelling, and what people do to single records."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from kikwiflow_worker.errors import ClaimLostError
@@ -30,7 +31,13 @@ from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
 from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.protocol import PLAIN_RETRY, Resolution
+from kikwiflow_worker.store.protocol import (
+    PLAIN_RETRY,
+    GroupedUnit,
+    GroupResult,
+    HandOn,
+    Resolution,
+)
 
 
 class _NotSuspendedError(Exception):
@@ -123,8 +130,16 @@ class Runtime:
 
     async def commit(self, unit: UnitOfWork) -> Committed:
         """Write the whole unit or nothing."""
-        commits = self._commits if self._transactions.enabled else self._standalone_commits
-        return await commits.commit(unit)
+        return await self._right_commits().commit(unit)
+
+    async def commit_group(
+        self, units: Sequence[GroupedUnit], *, hand_on: HandOn | None
+    ) -> tuple[GroupResult, ...]:
+        """Write each unit wholly or not at all."""
+        return await self._right_commits().commit_group(units, hand_on=hand_on)
+
+    def _right_commits(self) -> Commits:
+        return self._commits if self._transactions.enabled else self._standalone_commits
 
     async def discard_task(self, claim: Claim) -> bool:
         """Remove a claimed task whose instance has ended."""

@@ -22,13 +22,19 @@ from kikwiflow_worker.store.mongo.driver import settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
 from kikwiflow_worker.store.mongo.writes import insert_if_absent
+from kikwiflow_worker.store.protocol import HandOn
 
 
 class StandaloneCommits(Commits):
     """Commits in an order that loses nothing, since it cannot be all or nothing."""
 
-    async def commit(self, unit: UnitOfWork) -> Committed:
-        """Write ``unit`` step by step.
+    async def commit(
+        self,
+        unit: UnitOfWork,
+        *,
+        hand_on: HandOn | None = None,  # noqa: ARG002 - no acknowledgement covers all of a unit
+    ) -> Committed:
+        """Write ``unit`` step by step; nothing is handed on.
 
         Raises:
             ClaimLostError: A guard matched nothing when it was looked at first; nothing was written.

@@ -27,6 +27,7 @@ from kikwiflow_worker.store.mongo.driver import (
 )
 from kikwiflow_worker.store.mongo.errors import translated, translated_opening
 from kikwiflow_worker.store.mongo.guards import Guards
+from kikwiflow_worker.store.mongo.handing_on import HandingOn
 from kikwiflow_worker.store.mongo.inspection import Inspection, inspect
 from kikwiflow_worker.store.mongo.outbox import Outbox, OutboxOptions
 from kikwiflow_worker.store.mongo.queries import Queries
@@ -36,8 +37,15 @@ from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
 from kikwiflow_worker.store.mongo.transactions import TransactionObserver, Transactions
 from kikwiflow_worker.store.mongo.upgrades import Upgraded, upgrade_schema
+from kikwiflow_worker.store.mongo.wake_ups import MongoWakeUps
 from kikwiflow_worker.store.mongo.writes import Writes
-from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore, TaskQueue
+from kikwiflow_worker.store.protocol import (
+    DefinitionStore,
+    ReadStore,
+    RuntimeStore,
+    TaskQueue,
+    WakeUps,
+)
 
 OLDEST_SERVER = (5, 0)
 """The first MongoDB whose ``$expr`` uses an index, which a claim needs."""
@@ -69,7 +77,7 @@ class StoreOptions:
 
 
 class MongoStore:
-    """One database, as all ports: ``queue``, ``runtime``, ``definitions`` and ``reads``."""
+    """One database, as all ports: ``queue``, ``wake_ups``, ``runtime``, ``definitions`` and ``reads``."""
 
     def __init__(
         self,
@@ -94,7 +102,9 @@ class MongoStore:
         writes = Writes(collections, outbox, options.retention)
         arrivals = self._new_arrivals(collections)
         guards = Guards(collections, options.retention)
-        parts = (collections, guards, writes, arrivals, self._transactions, time)
+        handing_on = HandingOn(collections, time, clock)
+        parts = (collections, guards, writes, arrivals, self._transactions, time, handing_on)
+        self.wake_ups: WakeUps = MongoWakeUps(collections, clock, random.Random())
         self.queue: TaskQueue = self._new_claims(client, collections, arrivals, time, clock)
         self.definitions: DefinitionStore = Definitions(collections, time)
         self.reads: ReadStore = Queries(collections, time)
