@@ -7,7 +7,7 @@ All instants are aware, in UTC, to the millisecond. Every method may raise ``Sto
 answer in time; unless a method says otherwise, it can be called again with the same arguments.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -209,6 +209,9 @@ class RuntimeStore(Protocol):
         a transaction do not (protocol R15). What ``commit`` raises about a unit is its result here. A unit whose result is
         a ``StoreUnavailableError`` can be committed again; so can a unit of a call that was interrupted: if it was
         written after all, its guard matches nothing. Never cancel a call in progress.
+
+        A unit that meets another transaction again and again, such as one that a dead worker left open, is given up after
+        half a second with a ``StoreUnavailableError`` where it has company: the units behind it do not wait for it.
 
         With ``hand_on``, the first task that a unit inserts, if it is due and can run at this worker, is born LOCKED by it
         with epoch 1, and is in the result with its instance as the majority knew it after the commit.
