@@ -70,10 +70,11 @@ class TaskQueue(Protocol):
 class WakeUps(Protocol):
     """Hints that work has become claimable; a hint may come late, twice or not at all: the poll is the truth."""
 
-    def watch(self) -> AsyncIterator[None]:
-        """Yield whenever tasks became claimable at once, by whichever process; several at once may be one hint.
+    def watch(self) -> AsyncGenerator[None, None]:
+        """Yield once as soon as it sees, then whenever tasks became claimable at once, by whichever process.
 
-        It goes on over lost connections, with pauses of its own. It ends when the server has no change streams, which a
+        The first hint stands for all that became claimable before, and comes again when a lost connection is replaced,
+        which it does with pauses of its own. Several tasks at once may be one hint. It ends when the server has no change streams, which a
         standalone server has not. Close it with ``aclose``.
         """
         ...

@@ -1,7 +1,7 @@
 """Hints that work has become claimable, from a change stream on the tasks (design 5, S-55)."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from pymongo.errors import OperationFailure, PyMongoError
 
@@ -10,7 +10,7 @@ from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, settled
 
-IDLE_MS = 5_000
+IDLE_MS = 10_000
 """How long the server holds a request open while nothing happens; one command for each such span is the idle cost."""
 
 _FIRST_PAUSE_S = 0.5
@@ -26,10 +26,10 @@ class MongoWakeUps:
         self._clock = clock
         self._jitter = jitter
 
-    async def watch(self) -> AsyncIterator[None]:
+    async def watch(self) -> AsyncGenerator[None, None]:
         """Yield when tasks became claimable; see ``WakeUps.watch``.
 
-        A stream that breaks is opened anew from the present: what happened between is found by the poll.
+        A stream that breaks is opened anew from the present: the hint with which it begins stands for what came between.
         """
         pause = _FIRST_PAUSE_S
         while True:
@@ -38,6 +38,7 @@ class MongoWakeUps:
                     self._tasks.watch(claimable_changes(), max_await_time_ms=IDLE_MS)
                 )
                 async with stream:
+                    yield
                     while stream.alive:
                         if await stream.try_next() is not None:
                             pause = _FIRST_PAUSE_S
