@@ -10,8 +10,10 @@ from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, settled
 
-IDLE_MS = 10_000
-"""How long the server holds a request open while nothing happens; one command for each such span is the idle cost."""
+IDLE_MS = 5_000
+"""How long the server holds a request open while nothing happens; one command for each such span is the idle cost.
+
+Well below the socket time-out of our clients, which would end the stream."""
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
