@@ -29,6 +29,7 @@ from pydantic import (
 from kikwiflow_worker.errors import ConfigurationError
 from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.telemetry import LogFormat, LogLevel, mask_credentials
+from kikwiflow_worker.worker.event_loop import EventLoop
 
 ENV_PREFIX = "KIKWIFLOW_"
 _CONFIG_VARIABLE = "KIKWIFLOW_CONFIG"
@@ -152,6 +153,24 @@ class Settings(BaseModel):
     )
     poll_max_seconds: float = Field(
         5.0, ge=0.01, le=3600, description="Longest wait between two looks while nothing is due."
+    )
+    change_streams: bool = Field(
+        default=True,
+        description="Let the database tell an idle worker of work that others make due; without it the next look finds it.",
+    )
+    commit_group_size: int = Field(
+        64,
+        ge=1,
+        le=1000,
+        description="How many tasks that end together share a transaction at most; 1 gives each its own.",
+    )
+    hand_on: bool = Field(
+        default=True,
+        description="Let a worker go on with the next task of a path without claiming it anew.",
+    )
+    event_loop: Annotated[EventLoop, BeforeValidator(_lower)] = Field(
+        EventLoop.AUTO,
+        description="Event loop to run on; `auto` is `uvloop` where it is installed.",
     )
     grace_seconds: float = Field(
         25.0,

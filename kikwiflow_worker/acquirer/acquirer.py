@@ -77,11 +77,21 @@ class Acquirer:
         self._metrics = metrics
         self._woken = asyncio.Event()
         self._is_stopping = False
-        self._swept_at = clock.monotonic()
+        self._idles = asyncio.Event()
+        self._idled_at = self._swept_at = clock.monotonic()
 
     def wake(self) -> None:
-        """Poll at once: this process has just made work claimable."""
+        """Poll at once: work has become claimable, here or elsewhere."""
         self._woken.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until a poll has found nothing, and the next one is waited for."""
+        await self._idles.wait()
+
+    @property
+    def busy_s(self) -> float:
+        """For how many seconds polls have not waited for each other: they found work, or there was no slot for it."""
+        return 0.0 if self._idles.is_set() else self._clock.monotonic() - self._idled_at
 
     def stop(self) -> None:
         """Claim nothing more; ``run`` returns after the claim that is under way."""
@@ -102,7 +112,8 @@ class Acquirer:
                 self._hand_out(each)
             if any(each.task.crash_count >= SUSPECT_CRASHES for each in claimed):
                 await self._until(lambda: self._slots.used == 0)
-            if claimed or await self._sweep():
+            released = await self._sweep()
+            if claimed or released:
                 self._pacing.found_work()
             else:
                 await self._idle()
@@ -169,6 +180,9 @@ class Acquirer:
     async def _idle(self) -> None:
         wait = self._pacing.next_wait_s()
         emit(Event.ACQUIRER_BACKED_OFF, wait_s=round(wait, 3))
+        self._idles.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await self._woken.wait()
+        self._idles.clear()
+        self._idled_at = self._clock.monotonic()
