@@ -122,9 +122,9 @@ class SettleMessage:
     tenant_id: str | None
 
 
-ClaimGuard: TypeAlias = (
-    RemoveTask | ArriveTask | RescheduleTask | FailTask | StartChild | AwaitNextChild
-)
+CLAIM_GUARDS = RemoveTask | ArriveTask | RescheduleTask | FailTask | StartChild | AwaitNextChild
+
+ClaimGuard: TypeAlias = CLAIM_GUARDS
 """Decides about the claimed task of a unit."""
 
 Guard: TypeAlias = ClaimGuard | CompleteExternalTask | MatchKey | EndHost | SettleMessage

@@ -36,7 +36,7 @@ CLIENT_OPTIONS: Mapping[str, Any] = {
 }
 """What a client that we open starts with, unless its URI says otherwise.
 
-Without ``timeoutMS``: it would replace the time limit that a claim gives the server (``claims.CLAIM_TIME_MS``) by its
+Without ``timeoutMS``: it would replace the time limit that a claim gives the server (``claim_filters.CLAIM_TIME_MS``) by its
 own, and run out on our side first, with nothing known about the claim.
 """
 

@@ -51,6 +51,8 @@ _PASSING = {
 }
 """Server errors that heal by themselves: no primary, shutting down, conflicts, time-outs."""
 
+_CONFLICTS = {24, 112}
+
 TRANSIENT_TRANSACTION = "TransientTransactionError"
 UNKNOWN_COMMIT = "UnknownTransactionCommitResult"
 
@@ -108,6 +110,11 @@ def translate(error: PyMongoError, doing: str) -> Exception:
             f"{doing} failed, the database is not available: {_short(error)}"
         )
     return StoreError(f"{doing} failed: {_short(error)}")
+
+
+def is_conflict(error: PyMongoError) -> bool:
+    """Return whether another transaction was in the way, as against a server that was away."""
+    return isinstance(error, OperationFailure) and error.code in _CONFLICTS
 
 
 def is_passing(error: PyMongoError) -> bool:

@@ -30,17 +30,17 @@ class InMemoryArrivals(Arrivals):
         super().__init__(collections)
         self._time = server_time
 
-    async def _pull(self, join_task_id: str, arrived: list[str]) -> int:
+    async def _pull(self, join_task_id: str, arrived: list[str]) -> bool:
         waiting = {"_id": join_task_id, "status": TaskStatus.AWAITING_BRANCHES.value}
         join = await self._tasks.find_one(waiting)
         if join is None:
-            return 0
+            return False
         left = [branch for branch in join["pendingBranchIds"] if branch not in arrived]
         change: Document = {"pendingBranchIds": left}
         if not left:
             change |= {"status": TaskStatus.PENDING.value, "claimableAt": self._time.now()}
         await self._tasks.update_one(waiting, {"$set": change})
-        return int(not left)
+        return not left
 
 
 class InMemoryClaims(Claims):

@@ -18,7 +18,7 @@ from kikwiflow_worker.store.mongo.guards import UNLOCKED
 from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.mongo.writes import variable_update
+from kikwiflow_worker.store.mongo.variables import variable_update
 from kikwiflow_worker.store.protocol import PLAIN_RETRY, Resolution
 
 _RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
