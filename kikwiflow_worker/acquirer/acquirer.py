@@ -19,6 +19,9 @@ from kikwiflow_worker.telemetry import Event, Metrics, emit
 SUSPECT_CRASHES = 2
 """A task with this many lapsed locks runs alone in its process, so that a further crash can be blamed on it (R18)."""
 
+OLD_S = 10.0
+"""Due tasks that have waited for longer come before the next tasks of paths that this worker runs (protocol R16)."""
+
 _WAITING_STEP_S = 5.0
 """How often waiting for a slot counts as progress: a worker that is full of long handlers works as it should."""
 
@@ -63,7 +66,6 @@ class Acquirer:
         *,
         options: AcquirerOptions,
         hooks: AcquirerHooks,
-        backlog: Backlog,
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -72,7 +74,8 @@ class Acquirer:
         self._pacing = pacing
         self._options = options
         self._hooks = hooks
-        self._backlog = backlog
+        self.backlog = Backlog(limit_s=OLD_S)
+        """Whether due work waits too long."""
         self._clock = clock
         self._metrics = metrics
         self._woken = asyncio.Event()
@@ -143,7 +146,7 @@ class Acquirer:
             return ()
         self._hooks.on_store(None)
         self._metrics.claim_duration.observe(self._clock.monotonic() - started)
-        self._backlog.polled(claimed, limit=limit)
+        self.backlog.polled(claimed, limit=limit)
         if not claimed:
             self._metrics.claim_empty.inc()
         return claimed

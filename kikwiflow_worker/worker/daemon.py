@@ -12,7 +12,6 @@ from enum import IntEnum
 from typing import Protocol
 
 from kikwiflow_worker.acquirer.acquirer import Acquirer, AcquirerHooks, AcquirerOptions
-from kikwiflow_worker.acquirer.backlog import Backlog
 from kikwiflow_worker.acquirer.claim_book import ClaimBook
 from kikwiflow_worker.acquirer.pacing import Pacing
 from kikwiflow_worker.acquirer.renewal import LockRenewer
@@ -30,7 +29,7 @@ from kikwiflow_worker.worker.loop_monitor import LoopMonitor
 from kikwiflow_worker.worker.maintenance import DatabaseProbe, Maintenance
 from kikwiflow_worker.worker.registry import HandlerRegistry
 from kikwiflow_worker.worker.reporting import StepReport
-from kikwiflow_worker.worker.runner import RunnerHooks, TaskRunner
+from kikwiflow_worker.worker.runner import RunnerHooks, RunnerParts, TaskRunner
 from kikwiflow_worker.worker.store_watch import StoreWatch
 from kikwiflow_worker.worker.supervision import supervised
 from kikwiflow_worker.worker.systemd import Notifier
@@ -39,9 +38,6 @@ _START_PAUSE_S = 0.5
 
 _LANES = 2
 """Groups of commits under way at once: with one the worker waits for the database, more than two bring nothing."""
-
-_OLD_S = 10.0
-"""Due tasks that wait longer come before the next tasks of paths that this worker runs."""
 
 
 class StopResult(IntEnum):
@@ -148,18 +144,19 @@ class Worker:
             clock=self._clock,
             metrics=self._metrics,
         )
-        self._store_watch = StoreWatch(self._health, self._metrics)
+        self._store_watch = StoreWatch(self._health, self._metrics, self._clock)
         self._lanes = CommitLanes(services.runtime, self._book, self._clock, self._lane_options())
-        self._backlog = Backlog(limit_s=_OLD_S)
         self._runner = TaskRunner(
             services,
             store.queue,
-            self._handlers,
-            book=self._book,
-            slots=self._slots,
-            lanes=self._lanes,
+            RunnerParts(
+                handlers=self._handlers,
+                book=self._book,
+                slots=self._slots,
+                lanes=self._lanes,
+                report=StepReport(self._clock, self._metrics),
+            ),
             clock=self._clock,
-            report=StepReport(self._clock, self._metrics),
             hooks=RunnerHooks(on_claimable=self._wake, may_hand_on=self._may_hand_on),
         )
         self._stop_requests = 0
@@ -180,7 +177,8 @@ class Worker:
         )
 
     def _may_hand_on(self) -> bool:
-        return self._options.hand_on and not self._backlog.is_old and not self._renewer.is_late
+        is_old = self._acquirer is not None and self._acquirer.backlog.is_old
+        return self._options.hand_on and not is_old and not self._renewer.is_late
 
     def _wake(self) -> None:
         if self._acquirer is not None:
@@ -320,7 +318,6 @@ class Worker:
                 on_progress=self._health.progress,
                 on_store=self._store_watch.heard,
             ),
-            backlog=self._backlog,
             clock=self._clock,
             metrics=self._metrics,
         )

@@ -14,10 +14,16 @@ from kikwiflow_worker.worker.store_watch import StoreWatch
 from kikwiflow_worker.worker.systemd import Notifier
 
 PING_S = 2.0
-"""Between two looks whether the database answers; also how long an answer may take."""
+"""Between two looks whether the database has answered; also how long an answer may take."""
+
+_SILENCE_S = 5.0
+"""An answer to a poll counts: who polls need not ping. Idle polls follow each other in less than this by default."""
+
+_CLOCK_S = 30.0
+"""Between two pings at most, to compare the clocks."""
 
 _RECORD_S = 10.0
-_MEASURE_S = 15.0
+_MEASURE_S = 30.0
 _SKEW_WARNING_S = 1.0
 
 
@@ -56,21 +62,31 @@ class Maintenance:
         self._warned_of_skew = False
 
     async def watch_database(self) -> None:
-        """Ask the database regularly whether it answers, so that readiness tells the truth within seconds."""
+        """Ask the database whether it answers when nobody else does, so that readiness tells the truth within seconds."""
+        pinged_at = -_CLOCK_S
         while True:
-            try:
-                async with asyncio.timeout(PING_S):
-                    await self._probe.ping()
-            except TimeoutError:
-                self._store_watch.heard(
-                    StoreUnavailableError(f"the database did not answer within {PING_S} s")
-                )
-            except KikwiflowError as error:
-                self._store_watch.heard(error)
-            else:
-                self._store_watch.heard(None)
-                self._look_at_clocks()
+            now = self._clock.monotonic()
+            is_quiet = (
+                not self._store_watch.is_reachable or self._store_watch.silence_s > _SILENCE_S
+            )
+            if is_quiet or now - pinged_at > _CLOCK_S:
+                pinged_at = now
+                await self._ping()
             await self._clock.sleep(PING_S)
+
+    async def _ping(self) -> None:
+        try:
+            async with asyncio.timeout(PING_S):
+                await self._probe.ping()
+        except TimeoutError:
+            self._store_watch.heard(
+                StoreUnavailableError(f"the database did not answer within {PING_S} s")
+            )
+        except KikwiflowError as error:
+            self._store_watch.heard(error)
+        else:
+            self._store_watch.heard(None)
+            self._look_at_clocks()
 
     async def record_worker(self, record: Callable[[], WorkerRecord]) -> None:
         """Note regularly that this worker is alive; for people, nothing depends on it."""

@@ -13,7 +13,7 @@ from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import StoreUnavailableError
 from kikwiflow_worker.model.runtime import ClaimedTask
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
-from kikwiflow_worker.operations.execution import Commit, Outcome, execute_task
+from kikwiflow_worker.operations.execution import Commit, execute_task
 from kikwiflow_worker.operations.services import CancelReason, Services, StepCancelledError
 from kikwiflow_worker.store.protocol import TaskQueue
 from kikwiflow_worker.telemetry import Event, emit
@@ -28,6 +28,17 @@ _LONGEST_PAUSE_S = 2.0
 MAX_CHAIN_STEPS = 100
 MAX_CHAIN_S = 1.0
 """How long a chain of tasks that are handed on may become before it makes room for others (protocol R16)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerParts:
+    """Parts of the worker that the runner works with; it shares them with the acquirer and the renewal of locks."""
+
+    handlers: HandlerRuntime
+    book: ClaimBook
+    slots: Slots
+    lanes: CommitLanes
+    report: StepReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +77,19 @@ class TaskRunner:
         self,
         services: Services,
         queue: TaskQueue,
-        handlers: HandlerRuntime,
+        parts: RunnerParts,
         *,
-        book: ClaimBook,
-        slots: Slots,
-        lanes: CommitLanes,
         clock: Clock,
-        report: StepReport,
         hooks: RunnerHooks,
     ) -> None:
         self._services = services
         self._queue = queue
-        self._handlers = handlers
-        self._book = book
-        self._slots = slots
-        self._lanes = lanes
+        self._handlers = parts.handlers
+        self._book = parts.book
+        self._slots = parts.slots
+        self._lanes = parts.lanes
+        self._report = parts.report
         self._clock = clock
-        self._report = report
         self._hooks = hooks
         self._steps: dict[str, StepInvoker] = {}
         self._suspect_id: str | None = None

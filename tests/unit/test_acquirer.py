@@ -10,7 +10,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kikwiflow_worker.acquirer.acquirer import Acquirer, AcquirerHooks, AcquirerOptions
-from kikwiflow_worker.acquirer.backlog import Backlog
 from kikwiflow_worker.acquirer.pacing import Pacing
 from kikwiflow_worker.acquirer.slots import Slots
 from kikwiflow_worker.errors import StoreError, StoreUnavailableError
@@ -64,7 +63,6 @@ class Bench:
     heard: list[StoreError | None] = field(default_factory=list)
     progressed: int = 0
     clock: ManualClock = field(default_factory=ManualClock)
-    backlog: Backlog = field(default_factory=lambda: Backlog(limit_s=10))
     on_dispatch: Callable[[ClaimedTask], None] = lambda _: None
 
     def __post_init__(self) -> None:
@@ -81,7 +79,6 @@ class Bench:
                 on_progress=self._progress,
                 on_store=self.heard.append,
             ),
-            backlog=self.backlog,
             clock=self.clock,
             metrics=Metrics(CollectorRegistry(), version="1", instance="w"),
         )
