@@ -6,6 +6,7 @@ The catalogues in ``docs/reference`` are generated from here, so a name exists o
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self, TextIO
 
@@ -51,6 +52,7 @@ class Event(StrEnum):
     """
 
     level: LogLevel
+    level_number: int
     meaning: str
 
     def __new__(cls, name: str, level: LogLevel, meaning: str) -> Self:
@@ -58,6 +60,7 @@ class Event(StrEnum):
         member = str.__new__(cls, name)
         member._value_ = name
         member.level = level
+        member.level_number = level.number
         member.meaning = meaning
         return member
 
@@ -154,9 +157,20 @@ class Event(StrEnum):
     )
 
 
+@dataclass(slots=True)
+class _Least:
+    """The least grave line that is written, to leave the others out before anything is made of them."""
+
+    level_number: int = 0
+
+
+_least = _Least()
+
+
 def emit(event: Event, **keys: object) -> None:
     """Log ``event`` at its own level with ``keys``; never pass the value of a variable."""
-    structlog.get_logger().log(event.level.number, event, **keys)
+    if event.level_number >= _least.level_number:
+        structlog.get_logger().log(event.level_number, event, **keys)
 
 
 def events_reference() -> str:
@@ -249,6 +263,7 @@ def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO) ->
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.number)
+    _least.level_number = level.number
     logging.getLogger("pymongo").setLevel(max(level.number, logging.WARNING))
     structlog.configure(
         processors=[*shared, ProcessorFormatter.wrap_for_formatter],

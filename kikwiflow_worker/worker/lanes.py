@@ -12,6 +12,9 @@ from kikwiflow_worker.model.runtime import ClaimedTask
 from kikwiflow_worker.model.unit_of_work import Committed, InsertTask, UnitOfWork
 from kikwiflow_worker.store.protocol import GroupedUnit, HandOn, RuntimeStore
 
+_PATIENCE_S = 1.0
+"""After this time a lane leaves its group to itself and takes the next: what holds one unit up holds up no others."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneOptions:
@@ -91,13 +94,15 @@ class CommitLanes:
 
     async def run(self) -> None:
         """Write groups until cancelled; cancel it only when nobody waits for a commit any more."""
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as tasks:
             for lane in self._lanes:
-                group.create_task(self._run_lane(lane), name="commit lane")
+                tasks.create_task(self._run_lane(lane, tasks), name="commit lane")
 
-    async def _run_lane(self, lane: _Lane) -> None:
+    async def _run_lane(self, lane: _Lane, tasks: asyncio.TaskGroup) -> None:
         while True:
-            await self._write(await lane.take(self._options.group_size))
+            group = await lane.take(self._options.group_size)
+            writing = tasks.create_task(self._write(group), name="commit group")
+            await asyncio.wait({writing}, timeout=_PATIENCE_S)
             # Whoever hears of an outcome now may have its next unit ready at once: it joins the next group.
             await self._clock.sleep(0)
 
