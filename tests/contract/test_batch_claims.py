@@ -12,7 +12,7 @@ from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.runtime import ClaimedTask, ExecutableTask, TaskStatus
 from kikwiflow_worker.model.unit_of_work import InsertInstance, InsertTask
-from kikwiflow_worker.store.mongo.batch_claims import FEWEST_IN_BATCH, BatchClaims
+from kikwiflow_worker.store.mongo.batch_claims import FEWEST_IN_BATCH, Batch, BatchClaims
 from kikwiflow_worker.store.mongo.claim_filters import due_filter
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Client, Document, Session, open_database, settled
@@ -178,7 +178,7 @@ class Meddling(BatchClaims):
 
     async def _take(
         self, chosen: dict[str, int], worker_id: str, lock: timedelta, session: Session
-    ) -> object:
+    ) -> Batch:
         for change in self.happens:
             self.rivals.executable_tasks.update_many(change["found"], change["to"])
         self.happens = []

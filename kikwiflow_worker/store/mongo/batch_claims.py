@@ -10,7 +10,14 @@ from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.claim_filters import CLAIM_TIME_MS, DUE, claim_pipeline
-from kikwiflow_worker.store.mongo.driver import MAJORITY, Collection, Document, Session, settled
+from kikwiflow_worker.store.mongo.driver import (
+    MAJORITY,
+    Collection,
+    Document,
+    Session,
+    fetched,
+    settled,
+)
 from kikwiflow_worker.store.mongo.turns import (
     OLDEST_EVERY,
     OLDEST_FIRST,
@@ -81,7 +88,7 @@ class BatchClaims:
         others: dict[str, int] = {}
         for band in await self._bands(eligible, limit, session):
             found = self._tasks.find(band.found, {"epoch": 1}, sort=band.sort, session=session)
-            seen = await found.limit(band.share * _SEEN_PER_CLAIM).to_list(None)
+            seen = await fetched(found, band.share * _SEEN_PER_CLAIM)
             if not seen and "tenantId" in band.found:
                 self._turns.drop(band.found["tenantId"])
             new = [row for row in seen if row["_id"] not in chosen]
@@ -125,7 +132,7 @@ class BatchClaims:
             held_up, won = True, len(chosen)
         if not won:
             return Batch()
-        rows = await self._tasks.find(own, session=session).to_list(len(chosen))
+        rows = await fetched(self._tasks.find(own, session=session), len(chosen))
         left = chosen.keys() - {row["_id"] for row in rows}
         return Batch(rows, frozenset(left) if held_up else frozenset())
 

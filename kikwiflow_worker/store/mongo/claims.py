@@ -19,7 +19,14 @@ from kikwiflow_worker.store.mongo.claim_filters import (
 )
 from kikwiflow_worker.store.mongo.codec import decode_instance, decode_task
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import MAJORITY, Client, Document, Session, settled
+from kikwiflow_worker.store.mongo.driver import (
+    MAJORITY,
+    Client,
+    Document,
+    Session,
+    fetched,
+    settled,
+)
 from kikwiflow_worker.store.mongo.errors import TRANSIENT_TRANSACTION, translated
 from kikwiflow_worker.store.mongo.guards import held
 from kikwiflow_worker.store.mongo.server_time import ServerTime
@@ -170,7 +177,8 @@ class Claims:
         ids = sorted({row["processInstanceId"] for row in rows})
         found = self._instances.find({"_id": {"$in": ids}}, session=session)
         instances = {
-            document["_id"]: decode_instance(document) for document in await found.to_list(len(ids))
+            document["_id"]: decode_instance(document)
+            for document in await fetched(found, len(ids))
         }
         tasks = [decode_task(row) for row in rows]
         return tuple(
@@ -194,7 +202,7 @@ class Claims:
         its own it is refused at once. Rows found locked so are left out of claims for a while.
         """
         due = self._tasks.find(eligible, {"_id": 1}, session=session).sort([("claimableAt", 1)])
-        for row in await due.limit(_LOOK_AROUND).to_list(_LOOK_AROUND):
+        for row in await fetched(due, _LOOK_AROUND):
             own = {**eligible, "_id": row["_id"]}
             asked_at = self._clock.monotonic()
             await settled(session.start_transaction(write_concern=MAJORITY))

@@ -54,6 +54,12 @@ async def settled(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
+async def fetched(cursor: Any, most: int) -> list[Document]:
+    """Return what a cursor finds, at most ``most`` documents, in one command unless they are very large."""
+    documents: list[Document] = await cursor.limit(most).batch_size(most).to_list(most)
+    return documents
+
+
 def open_database(client: Client, name: str) -> Database:
     """Return the database with our concerns: majority writes and reads on the primary."""
     return client.get_database(

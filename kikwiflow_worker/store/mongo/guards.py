@@ -26,7 +26,7 @@ from kikwiflow_worker.model.unit_of_work import (
 )
 from kikwiflow_worker.store.mongo.codec import encode_loop, tenant_scoped
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
+from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, fetched, settled
 
 UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": ""}
 """What every way out of LOCKED unsets (protocol R3)."""
@@ -104,7 +104,7 @@ class Guards:
         rows = self._collections.tasks.find(found, {"workerId": 1, "epoch": 1}, session=session)
         return frozenset(
             Claim(row["_id"], row["workerId"], row["epoch"])
-            for row in await rows.to_list(len(claims))
+            for row in await fetched(rows, len(claims))
         )
 
     async def is_open(self, guard: Guard) -> bool:

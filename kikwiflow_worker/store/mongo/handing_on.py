@@ -16,7 +16,7 @@ from kikwiflow_worker.model.runtime import (
 from kikwiflow_worker.model.unit_of_work import Change, InsertTask
 from kikwiflow_worker.store.mongo.codec import decode_instance
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Session
+from kikwiflow_worker.store.mongo.driver import Session, fetched
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.protocol import HandOn
@@ -98,7 +98,7 @@ class HandingOn:
         ids = sorted({one.task.instance_id for one in born})
         with translated("loading the instances of tasks handed on"):
             found = self._instances.find({"_id": {"$in": ids}}, session=session)
-            documents = await found.to_list(len(ids))
+            documents = await fetched(found, len(ids))
         instances = {document["_id"]: decode_instance(document) for document in documents}
         return {
             one.task.id: ClaimedTask(

@@ -26,7 +26,7 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_instance,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Document, Session, settled
+from kikwiflow_worker.store.mongo.driver import Document, Session, fetched, settled
 from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
 from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.variables import variable_update
@@ -114,7 +114,7 @@ class InstanceWrites:
             return ()
         running = {"_id": {"$in": list(opened)}, "status": RUNNING}
         found = self._collections.instances.find(running, session=session)
-        documents = await found.to_list(len(opened))
+        documents = await fetched(found, len(opened))
         last = [one for one in documents if one["openPaths"] + opened[one["_id"]] == 0]
         ending = {one["_id"] for one in last}
         operations: list[DeleteMany | UpdateOne] = [
