@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.capability import NO_CAPABILITIES
-from kikwiflow_worker.model.runtime import ClaimedTask, ExecutableTask, TaskStatus
+from kikwiflow_worker.model.runtime import ExecutableTask, TaskStatus
 from kikwiflow_worker.model.unit_of_work import InsertInstance, InsertTask
 from kikwiflow_worker.store.mongo.batch_claims import FEWEST_IN_BATCH, Batch, BatchClaims
 from kikwiflow_worker.store.mongo.claim_filters import due_filter
@@ -20,7 +20,6 @@ from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.mongo.turns import Turns
 from tests.support.stores import (
-    CAPABILITIES,
     FAR_AWAY,
     LOCK,
     LONG_AGO,
@@ -31,6 +30,7 @@ from tests.support.stores import (
     an_instance,
     claim,
     claim_any,
+    claim_many,
     commit,
     lapse,
 )
@@ -46,14 +46,6 @@ async def put_due(store: MongoStore, count: int, **fields: object) -> list[Execu
     ]
     await commit(store, *(InsertTask(task) for task in tasks))
     return tasks
-
-
-async def claim_many(
-    store: MongoStore, limit: int, worker_id: str = WORKER
-) -> tuple[ClaimedTask, ...]:
-    return await store.queue.claim_due(
-        worker_id=worker_id, lock=LOCK, capabilities=CAPABILITIES, limit=limit
-    )
 
 
 def stored(data: Database[Json], task_id: str) -> Json:

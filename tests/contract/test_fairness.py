@@ -125,7 +125,9 @@ async def test_tenants_share_batches(store: MongoStore) -> None:
 
 
 async def test_many_tenants_come_to_their_turn_over_several_batches(store: MongoStore) -> None:
-    groups = {f"t{number}": (100, {"tenant_id": f"t{number}"}) for number in range(10)}
+    groups: dict[str, tuple[int, dict[str, object]]] = {
+        f"t{number}": (100, {"tenant_id": f"t{number}"}) for number in range(10)
+    }
     await fill(store, **groups)
 
     found = await claimed_together(store, 5, limit=16)

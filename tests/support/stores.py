@@ -164,6 +164,15 @@ async def claim_any(store: MongoStore, worker_id: str = WORKER) -> ClaimedTask |
     return await claim_next(store, CAPABILITIES, worker_id=worker_id)
 
 
+async def claim_many(
+    store: MongoStore, limit: int, worker_id: str = WORKER
+) -> tuple[ClaimedTask, ...]:
+    """Claim at most ``limit`` due tasks for a worker that has ``HANDLER``."""
+    return await store.queue.claim_due(
+        worker_id=worker_id, lock=LOCK, capabilities=CAPABILITIES, limit=limit
+    )
+
+
 async def claim(store: MongoStore, task: ExecutableTask, worker_id: str = WORKER) -> Claim:
     """Claim one task, which must be free."""
     claimed = await store.queue.claim(task.id, worker_id=worker_id, lock=LOCK)
