@@ -145,7 +145,7 @@ class Worker:
             metrics=self._metrics,
         )
         self._store_watch = StoreWatch(self._health, self._metrics, self._clock)
-        self._lanes = CommitLanes(services.runtime, self._book, self._clock, self._lane_options())
+        self._lanes = CommitLanes(services.runtime, self._book, self._lane_options())
         self._runner = TaskRunner(
             services,
             store.queue,

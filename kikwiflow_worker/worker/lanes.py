@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kikwiflow_worker.acquirer.claim_book import ClaimBook
-from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import StoreUnavailableError
 from kikwiflow_worker.model.runtime import ClaimedTask
 from kikwiflow_worker.model.unit_of_work import Committed, InsertTask, UnitOfWork
@@ -68,12 +67,9 @@ class CommitLanes:
     groups grow with the load. All units of one instance go through the same lane, where they do not conflict.
     """
 
-    def __init__(
-        self, runtime: RuntimeStore, book: ClaimBook, clock: Clock, options: LaneOptions
-    ) -> None:
+    def __init__(self, runtime: RuntimeStore, book: ClaimBook, options: LaneOptions) -> None:
         self._runtime = runtime
         self._book = book
-        self._clock = clock
         self._options = options
         self._lanes = [_Lane() for _ in range(options.count)]
 
@@ -102,9 +98,8 @@ class CommitLanes:
         while True:
             group = await lane.take(self._options.group_size)
             writing = tasks.create_task(self._write(group), name="commit group")
+            # Whoever hears of an outcome has a turn before this goes on, and its next unit joins the next group.
             await asyncio.wait({writing}, timeout=_PATIENCE_S)
-            # Whoever hears of an outcome now may have its next unit ready at once: it joins the next group.
-            await self._clock.sleep(0)
 
     async def _write(self, group: Sequence[_Entry]) -> None:
         """Commit a group and tell everyone in it; each hears of its own unit only."""

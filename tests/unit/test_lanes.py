@@ -10,7 +10,6 @@ from typing import cast
 import pytest
 
 from kikwiflow_worker.acquirer.claim_book import ClaimBook
-from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import ClaimLostError, KikwiflowError, StoreUnavailableError
 from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.runtime import ClaimedTask
@@ -92,7 +91,7 @@ class Bench:
 async def a_bench(*, group_size: int = 64, count: int = 1) -> AsyncIterator[Bench]:
     store, book = GatedStore(), ClaimBook()
     options = LaneOptions(group_size=group_size, count=count, hand_on=HAND_ON)
-    lanes = CommitLanes(cast("RuntimeStore", store), book, SystemClock(), options)
+    lanes = CommitLanes(cast("RuntimeStore", store), book, options)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         running = group.create_task(lanes.run())
         yield Bench(store, book, lanes, group)
@@ -151,12 +150,15 @@ async def test_the_next_units_of_those_who_hear_an_outcome_join_one_group() -> N
             await bench.commit(f"{name}2")
 
         both = [bench.group.create_task(two_steps(name)) for name in ("a", "b", "c")]
-        (await bench.store.next_call(1)).succeed()
+        first = await bench.store.next_call(1)
+        waiting = bench.commit("d")
+        await turns()
+        first.succeed()
         following = await bench.store.next_call(2)
         following.succeed()
 
-        await asyncio.gather(*both)
-        assert sorted(following.task_ids) == ["a2", "b2", "c2"]
+        await asyncio.gather(*both, waiting)
+        assert sorted(following.task_ids) == ["a2", "b2", "c2", "d"]
 
 
 async def test_a_group_has_a_largest_size() -> None:
