@@ -146,8 +146,10 @@ async def test_the_next_units_of_those_who_hear_an_outcome_join_one_group() -> N
     async with a_bench() as bench:
 
         async def two_steps(name: str) -> None:
-            await bench.commit(f"{name}1")
-            await bench.commit(f"{name}2")
+            for step in "12":
+                claimed = a_claim(f"{name}{step}", "i")
+                unit = UnitOfWork((RemoveTask(claimed.claim),), ())
+                await bench.lanes.commit(claimed, unit, lambda: True)
 
         both = [bench.group.create_task(two_steps(name)) for name in ("a", "b", "c")]
         first = await bench.store.next_call(1)
