@@ -318,9 +318,17 @@ class DefinitionStore(Protocol):
         """Mark all versions of a key, so that none is started; return how many there are."""
         ...
 
-    async def is_suspended(self, definition_id: str) -> bool:
-        """Return whether a version must not be started."""
+    async def find_to_start(self, key: str, *, version: int | None = None) -> "Startable | None":
+        """Return the given version, or the latest, and whether it must not be started; one look at both."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Startable:
+    """A version that instances could be started with, and whether they must not now."""
+
+    definition: ProcessDefinition
+    is_suspended: bool
 
 
 @dataclass(frozen=True, slots=True)
