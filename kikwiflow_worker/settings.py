@@ -376,8 +376,8 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, _Given]]:
             yield name, _Given(value, f"flag {_flag(name)}")
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _flag(name: str, *, negated: bool = False) -> str:
+    return ("--no-" if negated else "--") + name.replace("_", "-")
 
 
 def _embedded_directory(value: object, environ: Mapping[str, str]) -> object:
@@ -482,6 +482,6 @@ def settings_reference() -> str:
         kind, default = _kind_and_default(name)
         variable = ENV_PREFIX + name.upper()
         lines.append(
-            f"| `{name}` | `{_flag(name)}` | `{variable}` | {kind} | `{default}` | {field.description} |"
+            f"| `{name}` | `{_flag(name, negated=field.default is True)}` | `{variable}` | {kind} | `{default}` | {field.description} |"
         )
     return "\n".join(lines) + "\n"

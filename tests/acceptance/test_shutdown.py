@@ -5,6 +5,7 @@ import socket
 import time
 from uuid import uuid4
 
+import pytest
 from pymongo.database import Database
 
 from kikwiflow_worker.client import Kikwiflow
@@ -73,12 +74,13 @@ async def test_a_claim_whose_handler_has_not_started_is_given_back_without_an_at
     )
 
 
+@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
 async def test_the_second_signal_ends_the_worker_within_5_s_and_gives_its_tasks_back(
-    workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
+    workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json], event_loop: str
 ) -> None:
     await deploy(client, "polite", *a_chain(["at_gate"]))
     await deploy(client, "in-thread", *a_chain(["at_gate_in_thread"]))
-    worker = workers.start("worker").wait_ready()
+    worker = workers.start("worker", event_loop=event_loop).wait_ready()
     instances = [*await start(client, "polite"), *await start(client, "in-thread")]
     wait_until(lambda: len(site.effects(phase="start")) == 2, "the handlers run")
 
