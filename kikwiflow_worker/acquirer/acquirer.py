@@ -20,7 +20,7 @@ SUSPECT_CRASHES = 2
 """A task with this many lapsed locks runs alone in its process, so that a further crash can be blamed on it (R18)."""
 
 OLD_S = 10.0
-"""Due tasks that have waited for longer come before the next tasks of paths that this worker runs (protocol R16)."""
+"""Due tasks that have waited for longer make the chains of this worker shorter (protocol R16)."""
 
 _WAITING_STEP_S = 5.0
 """How often waiting for a slot counts as progress: a worker that is full of long handlers works as it should."""

@@ -1,4 +1,4 @@
-"""Whether due work waits too long, so that this worker should take what is oldest instead of going on with its own."""
+"""Whether due work waits too long, so that this worker should come back for it sooner."""
 
 from collections.abc import Sequence
 

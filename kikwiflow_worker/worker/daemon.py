@@ -157,7 +157,11 @@ class Worker:
                 report=StepReport(self._clock, self._metrics),
             ),
             clock=self._clock,
-            hooks=RunnerHooks(on_claimable=self._wake, may_hand_on=self._may_hand_on),
+            hooks=RunnerHooks(
+                on_claimable=self._wake,
+                may_hand_on=self._may_hand_on,
+                does_older_work_wait=self._does_older_work_wait,
+            ),
         )
         self._stop_requests = 0
         self._acquirer: Acquirer | None = None
@@ -177,8 +181,10 @@ class Worker:
         )
 
     def _may_hand_on(self) -> bool:
-        is_old = self._acquirer is not None and self._acquirer.backlog.is_old
-        return self._options.hand_on and not is_old and not self._renewer.is_late
+        return self._options.hand_on and not self._renewer.is_late
+
+    def _does_older_work_wait(self) -> bool:
+        return self._acquirer is not None and self._acquirer.backlog.is_old
 
     def _wake(self) -> None:
         if self._acquirer is not None:

@@ -30,6 +30,7 @@ from kikwiflow_worker.worker.reporting import StepReport
 from kikwiflow_worker.worker.runner import (
     MAX_CHAIN_S,
     MAX_CHAIN_STEPS,
+    SHORTER_BY,
     RunnerHooks,
     RunnerParts,
     TaskRunner,
@@ -89,6 +90,7 @@ class Bench:
     ran: list[str] = field(default_factory=list)
     claimable: int = 0
     may_hand_on: bool = True
+    does_older_work_wait: bool = False
     on_step: Callable[[ClaimedTask], object] = lambda _: None
 
     def __post_init__(self) -> None:
@@ -107,7 +109,9 @@ class Bench:
             ),
             clock=self.clock,
             hooks=RunnerHooks(
-                on_claimable=self._noted_claimable, may_hand_on=lambda: self.may_hand_on
+                on_claimable=self._noted_claimable,
+                may_hand_on=lambda: self.may_hand_on,
+                does_older_work_wait=lambda: self.does_older_work_wait,
             ),
         )
 
@@ -182,11 +186,30 @@ async def test_a_chain_makes_room_after_its_longest_time(bench: Bench) -> None:
     assert bench.ran == ["1", "2", "3", "4"]
 
 
-async def test_nothing_is_handed_on_while_older_work_waits(bench: Bench) -> None:
-    def older_work_waits(task_id: str) -> None:
+async def test_chains_are_shorter_while_older_work_waits(bench: Bench) -> None:
+    bench.does_older_work_wait = True
+
+    async with bench.running(a_task("1", bench.clock)):
+        pass
+
+    assert len(bench.ran) == MAX_CHAIN_STEPS / SHORTER_BY
+
+
+async def test_chains_take_less_time_while_older_work_waits(bench: Bench) -> None:
+    bench.does_older_work_wait = True
+    bench.on_step = lambda _: bench.clock.advance(timedelta(seconds=MAX_CHAIN_S / SHORTER_BY / 2))
+
+    async with bench.running(a_task("1", bench.clock)):
+        pass
+
+    assert bench.ran == ["1", "2"]
+
+
+async def test_nothing_is_handed_on_when_the_worker_says_so(bench: Bench) -> None:
+    def not_after_two(task_id: str) -> None:
         bench.may_hand_on = task_id != "2"
 
-    bench.lanes.on_commit = older_work_waits
+    bench.lanes.on_commit = not_after_two
 
     async with bench.running(a_task("1", bench.clock)):
         pass
