@@ -27,11 +27,16 @@ _VARIANTS: Mapping[str, tuple[int, dict[str, object]]] = {
 
 async def run(site: Site, plan: Plan) -> Section:
     """Measure steps a second, in turns with the floor."""
-    found: dict[str, list[Rate]] = {name: [] for name in (_FLOOR, *_VARIANTS)}
+    variants = {
+        name: case
+        for name, case in _VARIANTS.items()
+        if case[0] <= plan.most_workers and not (plan.is_brief and name == _GROUPED)
+    }
+    found: dict[str, list[Rate]] = {name: [] for name in (_FLOOR, *variants)}
     for _ in range(plan.rounds):
         async with _work(site, plan) as database:
             found[_FLOOR].append(_floor(database, plan))
-        for name, (count, settings) in _VARIANTS.items():
+        for name, (count, settings) in variants.items():
             async with _work(site, plan) as database:
                 with database.workers(count, concurrency=_SLOTS, **settings) as workers:
                     found[name].append(
@@ -63,7 +68,13 @@ def _section(found: Mapping[str, list[Rate]]) -> Section:
     section.add(Figure(name=_PER_UNIT, unit="steps/s", samples=speeds[_PER_UNIT], floor=floor))
     for name, least in ((_GROUPED, 0.6), (one, 1.0)):
         section.add(
-            Figure(name=name, unit="steps/s", samples=speeds[name], floor=floor, at_least=least)
+            Figure(
+                name=name,
+                unit="steps/s",
+                samples=speeds.get(name, []),
+                floor=floor,
+                at_least=least,
+            )
         )
     section.add(
         Figure(
@@ -77,7 +88,7 @@ def _section(found: Mapping[str, list[Rate]]) -> Section:
     )
     for count in _WORKERS[1:]:
         name = f"{_HANDED_ON}, workers: {count}"
-        section.add(Figure(name=name, unit="steps/s", samples=speeds[name], floor=floor))
+        section.add(Figure(name=name, unit="steps/s", samples=speeds.get(name, []), floor=floor))
     section.notes += [_costs(name, rates) for name, rates in found.items()]
     return section
 

@@ -20,7 +20,8 @@ async def run(site: Site, plan: Plan) -> Section:
     attempts: dict[int, list[float]] = {size: [] for size in sizes}
     times: dict[int, list[float]] = {size: [] for size in sizes}
     async with site.database(*map(fan_out, sizes)) as database:
-        with database.workers(_WORKERS, concurrency=64, poll_max_seconds=1) as workers:
+        count = min(_WORKERS, plan.most_workers)
+        with database.workers(count, concurrency=64, poll_max_seconds=1) as workers:
             for _ in range(plan.rounds):
                 for size in sizes:
                     tried, seconds = await _run_one(database, workers, size)

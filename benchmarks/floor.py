@@ -52,10 +52,11 @@ class Floor:
         self._tasks = stored.executable_tasks
         self._instances = stored.process_instances
         self.steps = 0
+        self._committed = asyncio.Event()
 
-    async def run(self, until: float) -> None:
-        """Run one pipeline until a moment of the monotonic clock."""
-        while time.monotonic() < until:
+    async def run(self) -> None:
+        """Run one pipeline until it is cancelled."""
+        while True:
             rows = await self.claim(BATCH)
             if not rows:
                 await asyncio.sleep(0.001)
@@ -63,6 +64,12 @@ class Floor:
             ids = [row["processInstanceId"] for row in rows]
             await self._instances.find({"_id": {"$in": ids}}).to_list(None)
             self.steps += await self._commit(rows)
+            self._committed.set()
+
+    async def next_commit(self) -> None:
+        """Wait until another batch is committed."""
+        self._committed.clear()
+        await self._committed.wait()
 
     async def claim(self, count: int) -> list[Json]:
         """Claim up to ``count`` due rows and return them."""
@@ -127,17 +134,19 @@ async def _run(
 ) -> Json:
     async with AsyncMongoClient[Json](uri) as client:
         floor = Floor(client, database)
-        until = time.monotonic() + warm_up_s + window_s
         async with asyncio.TaskGroup() as group:
-            for _ in range(PIPELINES):
-                group.create_task(floor.run(until))
+            pipelines = [group.create_task(floor.run()) for _ in range(PIPELINES)]
+            await floor.next_commit()
             await asyncio.sleep(warm_up_s)
             steps, began, used = floor.steps, time.monotonic(), time.process_time()
             server = cpu_s(server_pid)
             await asyncio.sleep(window_s)
+            await floor.next_commit()
             counted = floor.steps - steps
             seconds, client_s = time.monotonic() - began, time.process_time() - used
             server_s = cpu_s(server_pid) - server
+            for pipeline in pipelines:
+                pipeline.cancel()
     return {"count": counted, "seconds": seconds, "client_s": client_s, "server_s": server_s}
 
 

@@ -1,12 +1,14 @@
 """Steps of instances with large variables, which they change or leave alone."""
 
 import os
+import time
 from dataclasses import dataclass, field
 
 from benchmarks.plan import Plan, Scenario
 from benchmarks.processes import ring
 from benchmarks.report import Figure, Section
-from benchmarks.site import Site, measure
+from benchmarks.site import Database, Site, measure
+from benchmarks.workers import WorkerProcess
 
 _SMALL, _MEDIUM, _LARGE = 1_000, 50_000, 1_000_000
 _SLOTS = 8
@@ -27,21 +29,24 @@ async def run(site: Site, plan: Plan) -> Section:
     """Measure the bytes that the server gets and gives for a step, and the time that it takes."""
     cases = [(handler, size) for handler in (_LEAVE, _CHANGE) for size in (_SMALL, _MEDIUM, _LARGE)]
     found = {case: _Costs() for case in cases}
-    for _ in range(plan.rounds):
-        for handler, size in cases:
-            await _measure(site, plan, handler, size, found[handler, size])
+    rings = [ring(handler=handler, key=handler) for handler in (_LEAVE, _CHANGE)]
+    async with site.database(*rings) as database:
+        with database.workers(1, concurrency=_SLOTS, poll_max_seconds=1) as (worker,):
+            for _ in range(plan.rounds):
+                for handler, size in cases:
+                    payload = {"payload": os.urandom(size)}
+                    await database.start_many(handler, _INSTANCES, payload)
+                    _measure(database, plan, worker, found[handler, size])
+                    database.remove_all()
     return _section(found)
 
 
-async def _measure(site: Site, plan: Plan, handler: str, size: int, costs: _Costs) -> None:
-    async with site.database(ring(handler=handler)) as database:
-        await database.start_many("ring", _INSTANCES, {"payload": os.urandom(size)})
-        with database.workers(1, concurrency=_SLOTS) as workers:
-            # Few steps of this size fit into a second: start counting when they flow.
-            measure(site, workers, warm_up_s=plan.warm_up_s, window_s=0.1)
-            before = site.counters()["network"]
-            rate = measure(site, workers, warm_up_s=0, window_s=plan.window_s)
-            after = site.counters()["network"]
+def _measure(database: Database, plan: Plan, worker: WorkerProcess, costs: _Costs) -> None:
+    site = database.site
+    time.sleep(plan.warm_up_s)
+    before = site.counters()["network"]
+    rate = measure(site, [worker], warm_up_s=0, window_s=plan.window_s)
+    after = site.counters()["network"]
     steps = max(rate.count, 1)
     into, out = (after[name] - before[name] for name in ("bytesIn", "bytesOut"))
     costs.ms.append(1000 / max(rate.per_second, 1e-9))

@@ -46,7 +46,7 @@ async def run(site: Site, plan: Plan) -> Section:
 async def _waits(database: Database, plan: Plan) -> list[float]:
     """Return how many milliseconds passed from the end of a start to the beginning of its step."""
     waits = []
-    for _ in range(plan.count(_TRIES, least=2)):
+    for _ in range(plan.count(_TRIES)):
         await asyncio.sleep(_POLL_S * (0.5 + random.random()))
         started = await database.kikwiflow.start("single", "ORDER-1")
         due_at = time.monotonic()

@@ -16,12 +16,16 @@ class Plan:
         window_s: How long a rate is counted.
         warm_up_s: How long a rate may settle before.
         scale: Of counts that a scenario names, 1.0 for a full run.
+        most_workers: Processes at the same time.
+        is_brief: Whether cases that differ only in their size are left out.
     """
 
     rounds: int = 5
     window_s: float = 3.0
     warm_up_s: float = 1.0
     scale: float = 1.0
+    most_workers: int = 8
+    is_brief: bool = False
 
     def count(self, full: int, *, least: int = 1) -> int:
         """Return a count of documents, branches or tries for this plan."""
@@ -32,7 +36,7 @@ FULL = Plan()
 QUICK = Plan(rounds=2, window_s=1.0, warm_up_s=0.5, scale=0.1)
 """Shows that everything works; its figures say little."""
 
-TINY = Plan(rounds=1, window_s=0.3, warm_up_s=0.2, scale=0.02)
+TINY = Plan(rounds=1, window_s=0.2, warm_up_s=0.1, scale=0.01, most_workers=1, is_brief=True)
 """Of the tests, which only see to it that no scenario rots."""
 
 

@@ -6,14 +6,14 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def ring(steps: int = 10, *, handler: str = "no_op") -> str:
+def ring(steps: int = 10, *, handler: str = "no_op", key: str = "ring") -> str:
     """Return steps with a commit before each, the last of which leads to the first: work that never runs out."""
     names = [f"STEP_{number}" for number in range(steps)]
     nodes = [
         _task(name, handler, target, commitBefore=True)
         for name, target in zip(names, [*names[1:], names[0]], strict=True)
     ]
-    return _file("ring", _start(names[0]), *nodes)
+    return _file(key, _start(names[0]), *nodes)
 
 
 def chain(steps: int) -> str:
@@ -26,14 +26,10 @@ def chain(steps: int) -> str:
     return _file("chain", _start(names[0]), *nodes, _end())
 
 
-def synchronous(steps: int = 3) -> str:
-    """Return steps that run in one go, from start to end."""
-    names = [f"STEP_{number}" for number in range(steps)]
-    nodes = [
-        _task(name, "set_one", target)
-        for name, target in zip(names, [*names[1:], "END"], strict=True)
-    ]
-    return _file("synchronous", _start(names[0]), *nodes, _end())
+def synchronous() -> str:
+    """Return a step and a gateway that run in one go, from start to end."""
+    gateway = _gateway("DECIDE", "END")
+    return _file("synchronous", _start("STEP"), _task("STEP", "set_one", "DECIDE"), gateway, _end())
 
 
 def single() -> str:
@@ -62,6 +58,7 @@ def inline(nodes: int) -> str:
 
 
 def _gateway(node_id: str, target: str) -> Json:
+    """Return a gateway that takes its second flow, by the variable ``v3``."""
     gateway = _node(
         node_id, "EXCLUSIVE_GATEWAY", "END", target, providerType="VARIABLE", providerVariable="v3"
     )

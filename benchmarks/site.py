@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +19,8 @@ from kikwiflow_worker.client import Handlers, Kikwiflow
 from kikwiflow_worker.embedded import EmbeddedMongo
 
 Json = dict[str, Any]
+
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,13 @@ class Site:
 
     folder: Path
     uri: str
-    server_pid: int
     client: MongoClient[Json]
     _databases: int = field(default=0)
+
+    @property
+    def server_pid(self) -> int:
+        """The server's process id."""
+        return int(self.counters()["pid"])
 
     @property
     def version(self) -> str:
@@ -117,10 +123,17 @@ class Database:
         with running(count, site.uri, self.name, site.folder, **settings) as workers:
             yield workers
 
+    def remove_all(self) -> None:
+        """Remove all work; a step that runs finds its claim lost."""
+        self.stored.executable_tasks.delete_many({})
+        self.stored.process_instances.delete_many({})
+
     async def start_many(self, key: str, count: int, variables: Json | None = None) -> None:
         """Start one instance, and store copies of what it left: real documents, quickly."""
         started = await self.kikwiflow.start(key, f"{key}-0", variables=variables or {})
         stored = self.stored
+        if count == 1:
+            return
         instance = stored.process_instances.find_one({"_id": started.id})
         task = stored.executable_tasks.find_one({"processInstanceId": started.id})
         ids = [str(uuid4()) for _ in range(count - 1)]
@@ -135,18 +148,32 @@ class Database:
 def measure(
     site: Site, workers: Sequence[WorkerProcess], *, warm_up_s: float, window_s: float
 ) -> Rate:
-    """Count the task runs that workers commit in a window."""
+    """Count the task runs that workers commit in a window, from when the first is committed."""
 
     def runs() -> float:
         return sum(worker.metric("kikwiflow_task_attempts_total") for worker in workers)
 
+    _await_more(runs, than=0)
     time.sleep(warm_up_s)
+    server_pid = site.server_pid
     before, began = runs(), time.monotonic()
-    server, clients = cpu_s(site.server_pid), sum(cpu_s(worker.pid) for worker in workers)
+    server, clients = cpu_s(server_pid), sum(cpu_s(worker.pid) for worker in workers)
     time.sleep(window_s)
+    _await_more(runs, than=before)
     count, seconds = runs() - before, time.monotonic() - began
     used = sum(cpu_s(worker.pid) for worker in workers) - clients
-    return Rate(count, seconds, cpu_s(site.server_pid) - server, used)
+    return Rate(count, seconds, cpu_s(server_pid) - server, used)
+
+
+def _await_more(runs: Callable[[], float], *, than: float) -> None:
+    """Wait until at least one more is counted: a window in which there was none says nothing."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while runs() <= than:
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                f"no task was run within {_PATIENCE_S:g} s; the workers' logs say why"
+            )
+        time.sleep(0.02)
 
 
 @contextmanager
@@ -157,7 +184,7 @@ def open_site(folder: Path) -> Iterator[Site]:
         EmbeddedMongo.acquire(folder / "mongodb") as mongo,
         MongoClient[Json](mongo.uri, tz_aware=True, tzinfo=UTC) as client,
     ):
-        yield Site(folder, mongo.uri, mongo.pid, client)
+        yield Site(folder, mongo.uri, client)
 
 
 def now() -> datetime:

@@ -62,7 +62,7 @@ class _BareInserts:
 
 
 async def _start(database: Database) -> None:
-    variables: Json = {f"name_{number}": f"value {number}" for number in range(10)}
+    variables: Json = {f"v{number}": number for number in range(10)}
     instance = await database.kikwiflow.start("synchronous", "ORDER-1", variables=variables)
     if instance.ended_at is None:
         raise RuntimeError("the process did not run to its end in one go")
