@@ -224,6 +224,8 @@ async def test_a_row_that_a_foreign_transaction_holds_keeps_nobody_else_waiting(
         while data.executable_tasks.count_documents({"_id": {"$regex": "^next"}}) < 7:
             assert not running.done()
             await asyncio.sleep(0.01)
+        # Still open, so that the seven did not only wait for its end: reading in it would raise.
+        foreign[data.name].executable_tasks.find_one({}, session=session)
         session.abort_transaction()
         results = committed(await running)
 

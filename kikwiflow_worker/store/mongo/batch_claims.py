@@ -27,7 +27,7 @@ from kikwiflow_worker.store.mongo.turns import (
 )
 
 FEWEST_IN_BATCH = 3
-"""From so many wanted tasks on, a batch takes less time than claims one by one (measured: ADR 0022)."""
+"""From so many wanted tasks on, a batch takes less time than claims one by one (measured: ADR 0024)."""
 
 _SEEN_PER_CLAIM = 4
 """Candidates read for each task wanted: workers that choose at random among them hardly meet."""

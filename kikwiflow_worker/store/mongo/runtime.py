@@ -34,7 +34,7 @@ from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.protocol import (
+from kikwiflow_worker.store.values import (
     PLAIN_RETRY,
     GroupedUnit,
     GroupResult,
