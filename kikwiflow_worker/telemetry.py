@@ -294,6 +294,12 @@ def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO) ->
     )
 
 
+def reset_logging() -> None:
+    """Let events be logged as if ``configure_logging`` had not been called; the standard library's loggers stay as they are."""
+    structlog.reset_defaults()
+    _least.level_number = 0
+
+
 class Metrics:
     """The worker's Prometheus metrics.
 
