@@ -9,9 +9,7 @@ from kikwiflow_worker.model.nodes import ExecutableTaskNode
 from kikwiflow_worker.model.runtime import ExecutableTask, Incident
 from kikwiflow_worker.model.variables import normalize_all
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.values import (
-    Resolution,
-)
+from kikwiflow_worker.store.values import Resolution
 
 
 async def resolve(

@@ -27,13 +27,7 @@ from kikwiflow_worker.model.runtime import (
     TaskStatus,
 )
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
-from kikwiflow_worker.store.values import (
-    PLAIN_RETRY,
-    GroupedUnit,
-    GroupResult,
-    HandOn,
-    Resolution,
-)
+from kikwiflow_worker.store.values import PLAIN_RETRY, GroupedUnit, GroupResult, HandOn, Resolution
 
 T = TypeVar("T")
 

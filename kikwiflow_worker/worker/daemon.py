@@ -21,9 +21,7 @@ from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import KikwiflowError, StoreUnavailableError
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.protocol import LockKeeper, TaskQueue, WakeUps, WorkerRecord
-from kikwiflow_worker.store.values import (
-    HandOn,
-)
+from kikwiflow_worker.store.values import HandOn
 from kikwiflow_worker.telemetry import Event, Metrics, emit
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.health import HealthState

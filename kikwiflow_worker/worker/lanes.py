@@ -10,10 +10,7 @@ from kikwiflow_worker.errors import StoreUnavailableError
 from kikwiflow_worker.model.runtime import ClaimedTask
 from kikwiflow_worker.model.unit_of_work import Committed, InsertTask, UnitOfWork
 from kikwiflow_worker.store.protocol import RuntimeStore
-from kikwiflow_worker.store.values import (
-    GroupedUnit,
-    HandOn,
-)
+from kikwiflow_worker.store.values import GroupedUnit, HandOn
 
 _PATIENCE_S = 1.0
 """After this time a lane leaves its group to itself and takes the next: what holds one unit up holds up no others."""

@@ -28,10 +28,7 @@ from kikwiflow_worker.model.unit_of_work import (
 from kikwiflow_worker.model.variables import IncrementVariable, SetVariable
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.values import (
-    GroupedUnit,
-    HandOn,
-)
+from kikwiflow_worker.store.values import GroupedUnit, HandOn
 from tests.support.groups import HAND_ON, commit_group, committed, put_claimed, step, unit_of
 from tests.support.stores import (
     FAR_AWAY,

@@ -1,5 +1,6 @@
 """Replies that are lost and writes that are refused: each leads to exactly one outcome (protocol R6)."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -436,3 +437,36 @@ async def test_a_retry_of_an_incident_whose_commit_is_unknown_happens_once(
     row = await store.reads.find_task(task.id)
     assert row is not None
     assert row.epoch == 3
+
+
+async def test_hints_go_on_after_the_stream_broke(
+    mongo_server: MongoServer, data: Database[Json], failing: Failing
+) -> None:
+    client: AsyncMongoClient[Json] = AsyncMongoClient(mongo_server.uri, appname=APP)
+    store = MongoStore.over(client, data.name, clock=SystemClock())
+    heard = asyncio.Event()
+
+    async def listen() -> None:
+        async for _ in store.wake_ups.watch():
+            heard.set()
+
+    async def hear() -> None:
+        """Put tasks until one of them is heard of."""
+        heard.clear()
+        while not heard.is_set():
+            await put_task(store)
+            await asyncio.sleep(0.05)
+
+    listening = asyncio.ensure_future(listen())
+    await hear()
+    # The request that is open answers; the one after it is refused.
+    with failing("getMore", closeConnection=True) as fired:
+        for _ in range(5):
+            await put_task(store)
+            await asyncio.sleep(0.1)
+
+    assert fired == [1]
+    await hear()
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    await client.close()

@@ -14,11 +14,7 @@ from kikwiflow_worker.model.unit_of_work import (
     UnitOfWork,
 )
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.values import (
-    GroupedUnit,
-    GroupResult,
-    HandOn,
-)
+from kikwiflow_worker.store.values import GroupedUnit, GroupResult, HandOn
 from tests.support.stores import CAPABILITIES, LOCK, WORKER, a_task, an_instance, claim, commit
 
 HAND_ON = HandOn(worker_id=WORKER, lock=LOCK, capabilities=CAPABILITIES)

@@ -15,10 +15,7 @@ from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.runtime import ClaimedTask
 from kikwiflow_worker.model.unit_of_work import Committed, InsertTask, RemoveTask, UnitOfWork
 from kikwiflow_worker.store.protocol import RuntimeStore
-from kikwiflow_worker.store.values import (
-    GroupedUnit,
-    HandOn,
-)
+from kikwiflow_worker.store.values import GroupedUnit, HandOn
 from kikwiflow_worker.worker.lanes import CommitLanes, LaneOptions
 from tests.unit.test_claim_book import a_claimed_task
 

@@ -11,9 +11,7 @@ from kikwiflow_worker.store.mongo.handing_on import Born, HandingOn
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.mongo.writes import Writes
-from kikwiflow_worker.store.values import (
-    HandOn,
-)
+from kikwiflow_worker.store.values import HandOn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

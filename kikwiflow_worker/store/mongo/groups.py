@@ -30,11 +30,7 @@ from kikwiflow_worker.store.mongo.grouping import group_units
 from kikwiflow_worker.store.mongo.instances import InstanceWrites
 from kikwiflow_worker.store.mongo.transactions import TransactionConflictError
 from kikwiflow_worker.store.mongo.variables import variable_update
-from kikwiflow_worker.store.values import (
-    GroupedUnit,
-    GroupResult,
-    HandOn,
-)
+from kikwiflow_worker.store.values import GroupedUnit, GroupResult, HandOn
 
 _ATTEMPTS = 2
 """Of a group's transaction that others are in the way of, before the group is halved."""

@@ -19,9 +19,7 @@ from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Session, fetched
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.server_time import ServerTime
-from kikwiflow_worker.store.values import (
-    HandOn,
-)
+from kikwiflow_worker.store.values import HandOn
 
 _NOT_OF_A_PATH = {
     TaskType.ARRIVAL,

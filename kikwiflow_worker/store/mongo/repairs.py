@@ -19,10 +19,7 @@ from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.mongo.variables import variable_update
-from kikwiflow_worker.store.values import (
-    PLAIN_RETRY,
-    Resolution,
-)
+from kikwiflow_worker.store.values import PLAIN_RETRY, Resolution
 
 _RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
 

@@ -34,13 +34,7 @@ from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.values import (
-    PLAIN_RETRY,
-    GroupedUnit,
-    GroupResult,
-    HandOn,
-    Resolution,
-)
+from kikwiflow_worker.store.values import PLAIN_RETRY, GroupedUnit, GroupResult, HandOn, Resolution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

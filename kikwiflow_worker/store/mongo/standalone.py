@@ -25,11 +25,7 @@ from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.follow_ups import Written
 from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
 from kikwiflow_worker.store.mongo.writes import insert_if_absent
-from kikwiflow_worker.store.values import (
-    GroupedUnit,
-    GroupResult,
-    HandOn,
-)
+from kikwiflow_worker.store.values import GroupedUnit, GroupResult, HandOn
 
 
 class StandaloneCommits(Commits):

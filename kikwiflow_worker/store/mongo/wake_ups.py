@@ -42,8 +42,9 @@ class MongoWakeUps:
                 async with stream:
                     yield
                     while stream.alive:
-                        if await stream.try_next() is not None:
-                            pause = _FIRST_PAUSE_S
+                        change = await stream.try_next()
+                        pause = _FIRST_PAUSE_S
+                        if change is not None:
                             yield
             except OperationFailure as error:
                 if error.code in _NO_CHANGE_STREAMS:
