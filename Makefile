@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check test test-deep chaos format docs clean
+.PHONY: help setup demo check test test-deep bench format docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -36,6 +37,8 @@ test-deep: setup ## The properties and races by the thousand (about half an hour
 
 chaos: setup ## Workers and a replica set under load and faults; CHAOS="--seed 7 --minutes 12 ..."
 	$(BIN)/python -m tests.chaos $(CHAOS)
+bench: setup ## Measure the speed against its floor, and write docs/explanation/performance.md (quarter of an hour)
+	$(BIN)/python -m benchmarks
 
 format: setup ## Format the code and sort the imports
 	$(BIN)/ruff format .
@@ -45,4 +48,4 @@ docs: setup ## Write the generated pages of docs/reference
 	$(BIN)/python scripts/docs.py
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .demo .benchmarks .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,9 +11,7 @@ definition's ``executor`` or ``providerBean``. It may run more than once for one
 ``ctx.idempotency_key`` to whatever it changes outside.
 """
 
-import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -113,10 +111,15 @@ class EvaluationContext(Mapping[str, Value]):
     def __init__(self, view: StepView, variables: Variables) -> None:
         self.view = view
         """Where this step runs."""
-        # A list or dict belongs to the engine: changing it in place would change nothing that is stored.
-        self._variables = {name: deepcopy(value) for name, value in variables.items()}
+        self._variables = dict(variables)
+        self._copied: set[str] = set()
 
     def __getitem__(self, name: str) -> Value:
+        # A list or dict belongs to the engine: changing it in place would change nothing that is stored. So this step
+        # gets a copy, but only of what it looks at.
+        if name not in self._copied:
+            self._variables[name] = _copy(self._variables[name])
+            self._copied.add(name)
         return self._variables[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -131,7 +134,7 @@ class EvaluationContext(Mapping[str, Value]):
     @property
     def variables(self) -> Variables:
         """A read-only view of all variables."""
-        return MappingProxyType(self._variables)
+        return MappingProxyType(self)
 
     @property
     def instance_id(self) -> str:
@@ -178,7 +181,7 @@ class ExecutionContext(EvaluationContext):
         self._changes: list[VariableChange] = []
         self._transient = set(transient)
         self._list_sizes: dict[str, int] = {}
-        self._cancelled = threading.Event()
+        self._is_cancelled = False
 
     def set(self, name: str, value: object, *, transient: bool = False) -> None:
         """Give a variable a value.
@@ -230,7 +233,7 @@ class ExecutionContext(EvaluationContext):
     @property
     def is_cancelled(self) -> bool:
         """Whether this step no longer matters: its claim is lost or the worker stops. Long handlers should look."""
-        return self._cancelled.is_set()
+        return self._is_cancelled
 
     @property
     def changes(self) -> tuple[VariableChange, ...]:
@@ -244,13 +247,24 @@ class ExecutionContext(EvaluationContext):
 
     def cancel(self) -> None:
         """Tell the handler that its step no longer matters; called by the worker, from any thread."""
-        self._cancelled.set()
+        self._is_cancelled = True
 
     def _apply(self, change: VariableChange) -> None:
         self._list_sizes.pop(change.name, None)
         apply_change(self._variables, change)
+        self._copied.discard(change.name)
         if change.name not in self._transient:
             self._changes.append(change)
+
+
+def _copy(value: Value) -> Value:
+    match value:
+        case list():
+            return [_copy(item) for item in value]
+        case dict():
+            return {key: _copy(item) for key, item in value.items()}
+        case _:
+            return value
 
 
 TaskHandler = Callable[

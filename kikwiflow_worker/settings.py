@@ -39,6 +39,7 @@ from kikwiflow_worker.setting_values import (
     split_names,
 )
 from kikwiflow_worker.telemetry import LogFormat, LogLevel, mask_credentials
+from kikwiflow_worker.worker.event_loop import EventLoop
 
 ENV_PREFIX = "KIKWIFLOW_"
 _CONFIG_VARIABLE = "KIKWIFLOW_CONFIG"
@@ -110,6 +111,24 @@ class Settings(BaseModel):
     )
     poll_max_seconds: float = Field(
         5.0, ge=0.01, le=3600, description="Longest wait between two looks while nothing is due."
+    )
+    change_streams: bool = Field(
+        default=True,
+        description="Let the database tell an idle worker of work that others make due; without it the next look finds it.",
+    )
+    commit_group_size: int = Field(
+        64,
+        ge=1,
+        le=1000,
+        description="How many tasks that end together share a transaction at most; 1 gives each its own.",
+    )
+    hand_on: bool = Field(
+        default=True,
+        description="Let a worker go on with the next task of a path without claiming it anew.",
+    )
+    event_loop: Annotated[EventLoop, BeforeValidator(lowered)] = Field(
+        EventLoop.AUTO,
+        description="Event loop to run on; `auto` is `uvloop` where it is installed.",
     )
     grace_seconds: float = Field(
         25.0,
@@ -323,8 +342,8 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, _Given]]:
             yield name, _Given(value, f"flag {_flag(name)}")
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _flag(name: str, *, negated: bool = False) -> str:
+    return ("--no-" if negated else "--") + name.replace("_", "-")
 
 
 def _embedded_directory(value: object, environ: Mapping[str, str]) -> object:
@@ -437,6 +456,6 @@ def settings_reference() -> str:
         kind, default = _kind_and_default(name)
         variable = ENV_PREFIX + name.upper()
         lines.append(
-            f"| `{name}` | `{_flag(name)}` | `{variable}` | {kind} | `{default}` | {field.description} |"
+            f"| `{name}` | `{_flag(name, negated=field.default is True)}` | `{variable}` | {kind} | `{default}` | {field.description} |"
         )
     return "\n".join(lines) + "\n"

@@ -43,6 +43,7 @@ _METAVARS = {
     "log_level": "LEVEL",
     "events": "off|lifecycle|full",
     "log_format": "FORMAT",
+    "event_loop": "auto|asyncio|uvloop",
 }
 
 
@@ -169,14 +170,17 @@ def _setting_option(name: str) -> Callable[[_Decorated], _Decorated]:
     shape: dict[str, object] = {"metavar": _METAVARS.get(name, "N")}
     if name.endswith("_seconds"):
         shape["metavar"] = "SECONDS"
+    flag = "--" + name.replace("_", "-")
     if info.annotation is bool:
-        shape = {"flag_value": True}
+        flag, shape = (
+            (f"{flag}/--no-{flag[2:]}", {}) if info.default else (flag, {"flag_value": True})
+        )
     elif name == "handlers":
         shape["multiple"] = True
     elif name == "embedded":
         shape |= {"is_flag": False, "flag_value": ""}
     return click.option(
-        "--" + name.replace("_", "-"),
+        flag,
         name,
         cls=SectionOption,
         section="Database options" if name in CONNECTION else "Worker options",

@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+from kikwiflow_worker.engine.asking import PathState, Steps, fail
+from kikwiflow_worker.engine.attachments import attach_boundary_events
 from kikwiflow_worker.engine.draft import Draft
+from kikwiflow_worker.engine.effects import fatal_failure
 from kikwiflow_worker.engine.visits import Visit, derived_id, part_id
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.definition import ProcessDefinition
@@ -11,6 +14,7 @@ from kikwiflow_worker.model.nodes import CallActivity, IterationMode
 from kikwiflow_worker.model.runtime import (
     Branch,
     ExecutableTask,
+    HostKind,
     Loop,
     Parent,
     ProcessInstance,
@@ -21,6 +25,23 @@ from kikwiflow_worker.model.variables import Value, Variables, check_total
 OUTPUTS = "kikwiflow.outputs"
 
 CALL_ORIGIN = "CALL_ACTIVITY"
+
+
+def call(draft: Draft, visit: Visit, node: CallActivity) -> Steps:
+    """Add the rows of a call activity and of its boundary events; a failure stays with the node; always rests.
+
+    Raises:
+        StepFailed: The node is the head of a claimed task and failed.
+        StepFailedError: It failed and a caller drives the segment.
+    """
+    try:
+        elements = elements_of(node, draft.variables.visible())
+    except ExecutionError as error:
+        fail(draft, visit, fatal_failure(error))
+        return PathState.RESTED
+    waiting = replace(visit, id=derived_id(visit.id, node.id), head=None)
+    call_children(draft, waiting, node, elements)
+    return (yield from attach_boundary_events(draft, waiting, HostKind.EXECUTABLE_TASK))
 
 
 def elements_of(node: CallActivity, variables: Variables) -> tuple[Value, ...]:

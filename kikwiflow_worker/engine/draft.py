@@ -147,9 +147,13 @@ class Draft:
         if now is not None:
             self.now = max(self.now, now)
 
+    def records(self, event: EventType) -> bool:
+        """Return whether events of this type are stored; if not, their payload need not be put together."""
+        return is_recorded(event, self._surroundings.event_level)
+
     def record(self, event: EventType, payload: Mapping[str, Value]) -> None:
         """Add an event, if events of its type are stored; call it where the thing happens, to keep the order."""
-        if not is_recorded(event, self._surroundings.event_level):
+        if not self.records(event):
             return
         self._events += 1
         fact = OutboxEvent(
@@ -192,20 +196,20 @@ class Draft:
         self, visit: Visit, *, due_at: datetime | None = None, occurrence: int | None = None
     ) -> None:
         """Add an executable task that waits for its due time and for a worker with the capability."""
-        self._insert(replace(self._task(visit, due_at=due_at), occurrence=occurrence))
+        self._insert(self._task(visit, due_at=due_at, occurrence=occurrence))
 
     def rest_at_join(
         self, visit: Visit, *, pending: tuple[str, ...], loop: Loop | None = None
     ) -> None:
         """Add the join or coordinator that waits for the ``pending`` branches; without any it goes on at once."""
-        task = replace(self._task(visit, due_at=None), pending_branch_ids=pending, loop=loop)
+        task = self._task(visit, pending_branch_ids=pending, loop=loop)
         if pending:
             task = replace(task, status=TaskStatus.AWAITING_BRANCHES, claimable_at=None)
         self._insert(task)
 
     def rest_at_starter(self, visit: Visit, loop: Loop) -> None:
         """Add the task that starts one child of a call activity."""
-        self._insert(replace(self._task(visit, due_at=None), loop=loop))
+        self._insert(self._task(visit, loop=loop))
 
     def wait_outside(self, visit: Visit, **waits_for: Any) -> None:
         """Add an external task; ``waits_for`` are further fields of ``ExternalTask``."""
@@ -241,7 +245,7 @@ class Draft:
         """
         if self._caller_drives:
             raise StepFailedError(self.instance.id, visit.node.id, failure) from failure.cause
-        born = self._task(visit, due_at=None)
+        born = self._task(visit)
         verdict = self.verdict(visit.node, failure, attempts=0, retries_left=born.retries_left)
         failed = replace(born, attempts=verdict.attempts, error=failure.message)
         match verdict:
@@ -270,7 +274,9 @@ class Draft:
     def _insert(self, task: ExecutableTask) -> None:
         self.changes.append(InsertTask(task))
 
-    def _task(self, visit: Visit, *, due_at: datetime | None) -> ExecutableTask:
+    def _task(
+        self, visit: Visit, *, due_at: datetime | None = None, **fields: Any
+    ) -> ExecutableTask:
         return ExecutableTask(
             id=visit.id,
             type=visit.task_type,
@@ -286,6 +292,7 @@ class Draft:
             tenant_id=self.instance.tenant_id,
             branch=visit.branch,
             attached_to=visit.attached_to,
+            **fields,
         )
 
 

@@ -34,6 +34,8 @@ def record_finished(
     failure: Failure | None = None,
 ) -> None:
     """A node was run, was interrupted, or failed."""
+    if not draft.records(EventType.FLOW_NODE_FINISHED):
+        return
     draft.record(
         EventType.FLOW_NODE_FINISHED,
         {
@@ -57,6 +59,8 @@ def record_answer(
     draft: Draft, gateway: ExclusiveGateway, answer: str | None, flow: SequenceFlow
 ) -> None:
     """A gateway chose a flow."""
+    if not draft.records(EventType.GATEWAY_ANSWER_RESOLVED):
+        return
     draft.record(
         EventType.GATEWAY_ANSWER_RESOLVED,
         {

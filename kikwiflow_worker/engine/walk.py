@@ -7,6 +7,7 @@ does not have, and at a node that failed (design 3).
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from itertools import count
 
@@ -14,9 +15,7 @@ from kikwiflow_worker.engine.asking import (
     PathState,
     Steps,
     ask_due_date,
-    ask_keys,
     attempt,
-    fail,
     keys_provider,
     unexpected,
 )
@@ -28,30 +27,25 @@ from kikwiflow_worker.engine.attachments import (
     set_up,
     wait_for_keys,
 )
-from kikwiflow_worker.engine.calls import call_children, elements_of
+from kikwiflow_worker.engine.calls import call
 from kikwiflow_worker.engine.draft import Draft
 from kikwiflow_worker.engine.effects import (
     Answered,
     AskAnswer,
     CallHandler,
-    Deliver,
-    Delivered,
     Effect,
     FailureKind,
     HandlerReturned,
-    NobodyWaits,
     Raised,
     Reply,
-    fatal_failure,
-    technical_failure,
 )
 from kikwiflow_worker.engine.gateways import choose_flow
-from kikwiflow_worker.engine.keeping import KEEP_FOR, keep_message
 from kikwiflow_worker.engine.recording import record_answer, record_finished
+from kikwiflow_worker.engine.throwing import throw
 from kikwiflow_worker.engine.visits import Visit, derived_id
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.capability import Capability, HandlerKind
-from kikwiflow_worker.model.events import NodeStatus
+from kikwiflow_worker.model.events import EventType, NodeStatus
 from kikwiflow_worker.model.limits import MAX_INLINE_NODES
 from kikwiflow_worker.model.nodes import (
     BoundaryErrorHandler,
@@ -127,9 +121,8 @@ class _Walk:
             self._visit_id = head.id if head else derived_id(self._visit_id, node.id)
             started_at = self._draft.now
             target = yield from self._step(node, head)
-            is_silent = isinstance(node, ParallelGateway) or self._arrives(node, head)
-            if target is not PathState.RESTED and not is_silent:
-                record_finished(self._draft, node, started_at, self._status_of(target))
+            if self._draft.records(EventType.FLOW_NODE_FINISHED):
+                self._record(node, head, started_at, target)
             if self._answered is not None:
                 self._answered()
                 self._answered = None
@@ -174,6 +167,17 @@ class _Walk:
                 | BoundaryInterruptiveCatchEvent()
             ):
                 return (yield from self._boundary_event(node, head))
+
+    def _record(
+        self,
+        node: FlowNode,
+        head: ExecutableTask | None,
+        started_at: datetime,
+        target: str | PathState,
+    ) -> None:
+        is_silent = isinstance(node, ParallelGateway) or self._arrives(node, head)
+        if target is not PathState.RESTED and not is_silent:
+            record_finished(self._draft, node, started_at, self._status_of(target))
 
     def _arrives(self, node: FlowNode, head: ExecutableTask | None) -> bool:
         """Return whether a branch ends here: at any join or end, which is then not run itself."""
@@ -258,43 +262,17 @@ class _Walk:
         return (yield from attach_boundary_events(draft, waiting, HostKind.EXECUTABLE_TASK))
 
     def _thrower(self, node: EventThrower, head: ExecutableTask | None) -> Step:
-        draft = self._draft
         visit = self._visit(node, TaskType.EVENT_THROW, keys_provider(node), head)
-        rests = self._at_boundary or node.commit_before or draft.has_delivered
-        items = yield from ask_keys(draft, visit, node, rests=rests)
-        if isinstance(items, PathState):
-            return items
-        reply = yield Deliver(items[0].key, draft.instance.tenant_id, draft.own_waits)
-        match reply:
-            case Delivered(_, unit):
-                draft.has_delivered = True
-                draft.guards.extend(unit.guards)
-                draft.changes.extend(unit.changes)
-                return self._leave(node)
-            case NobodyWaits() if KEEP_FOR in node.extension_properties:
-                keep_message(draft, visit, items[0].key, node.extension_properties[KEEP_FOR])
-                return self._leave(node)
-            case NobodyWaits():
-                message = f"thrower {node.id}: no instance waits for its key; the throw is repeated as any failed task"
-                fail(draft, visit, technical_failure("NotCorrelated", message))
-                return PathState.RESTED
-            case _:
-                raise unexpected(node, reply)
+        rests = self._at_boundary or node.commit_before
+        rested = yield from throw(self._draft, visit, node, rests=rests)
+        return self._leave(node) if rested is None else rested
 
     def _call_activity(self, node: CallActivity, head: ExecutableTask | None) -> Step:
-        draft = self._draft
         if head is not None and head.loop is not None:
             self._decided_by(node)
             return self._leave(node)
         visit = self._visit(node, TaskType.CALL_ACTIVITY_COORDINATOR, head=head)
-        try:
-            elements = elements_of(node, draft.variables.visible())
-        except ExecutionError as error:
-            fail(draft, visit, fatal_failure(error))
-            return PathState.RESTED
-        waiting = replace(visit, id=derived_id(visit.id, node.id), head=None)
-        call_children(draft, waiting, node, elements)
-        return (yield from attach_boundary_events(draft, waiting, HostKind.EXECUTABLE_TASK))
+        return (yield from call(self._draft, visit, node))
 
     def _split(self, node: ParallelGateway) -> Step:
         """Start every branch in this commit; go straight on if none of them rests (protocol R9)."""

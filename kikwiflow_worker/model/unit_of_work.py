@@ -13,6 +13,7 @@ from kikwiflow_worker.model.messages import Message
 from kikwiflow_worker.model.runtime import (
     Branch,
     Claim,
+    ClaimedTask,
     ExecutableTask,
     ExternalTask,
     HostKind,
@@ -123,9 +124,9 @@ class SettleMessage:
     tenant_id: str | None
 
 
-ClaimGuard: TypeAlias = (
-    RemoveTask | ArriveTask | RescheduleTask | FailTask | StartChild | AwaitNextChild
-)
+CLAIM_GUARDS = RemoveTask | ArriveTask | RescheduleTask | FailTask | StartChild | AwaitNextChild
+
+ClaimGuard: TypeAlias = CLAIM_GUARDS
 """Decides about the claimed task of a unit."""
 
 Guard: TypeAlias = ClaimGuard | CompleteExternalTask | MatchKey | EndHost | SettleMessage
@@ -287,8 +288,10 @@ class Committed:
         ended: The instances that this commit ended, as they went into the history.
         claimable: Executable tasks that any worker may claim at once: inserted due, or joins released by this commit.
         released: How many of them are joins whose last branch arrived.
+        handed_on: The task that was born claimed by the worker that committed; not counted in ``claimable``.
     """
 
     ended: tuple[ProcessInstance, ...] = ()
     claimable: int = 0
     released: int = 0
+    handed_on: ClaimedTask | None = None

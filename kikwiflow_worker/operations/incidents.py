@@ -10,7 +10,7 @@ from kikwiflow_worker.model.runtime import ExecutableTask, Incident
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.model.variables import normalize_all
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.protocol import Resolution
+from kikwiflow_worker.store.values import Resolution
 
 MAX_ATTEMPTS = 1_000_000
 """That a person may give a task at once."""

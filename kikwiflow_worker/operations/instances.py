@@ -76,9 +76,12 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
         earlier = await _find_earlier(services, request)
         if earlier is not None:
             return earlier
-    definition = await get_definition(services, request.key, request.version)
-    if await services.definitions.is_suspended(definition.id):
+    found = await services.definitions.find_to_start(request.key, version=request.version)
+    if found is None:
+        raise _not_deployed(request.key, request.version)
+    if found.is_suspended:
         raise ConflictError(f"definition {request.key!r} is suspended; resume it first")
+    definition = found.definition
     instance = ProcessInstance(
         id=_new_instance_id(services, request),
         business_key=request.business_key,
@@ -249,11 +252,15 @@ async def get_definition(services: Services, key: str, version: int | None) -> P
         await services.definitions.find_by_key(key, version=version) if is_possible else None
     )
     if definition is None:
-        wanted = f"key {key!r}" if version is None else f"key {key!r} and version {version}"
-        raise DefinitionNotFoundError(
-            f"no definition has the {wanted}; deploy it, or list what is deployed"
-        )
+        raise _not_deployed(key, version)
     return definition
+
+
+def _not_deployed(key: str, version: int | None) -> DefinitionNotFoundError:
+    wanted = f"key {key!r}" if version is None else f"key {key!r} and version {version}"
+    return DefinitionNotFoundError(
+        f"no definition has the {wanted}; deploy it, or list what is deployed"
+    )
 
 
 def _new_instance_id(services: Services, request: StartRequest) -> str:

@@ -7,8 +7,8 @@ All instants are aware, in UTC, to the millisecond. Every method may raise ``Sto
 answer in time; unless a method says otherwise, it can be called again with the same arguments.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
@@ -28,7 +28,7 @@ from kikwiflow_worker.model.runtime import (
     TaskStatus,
 )
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
-from kikwiflow_worker.model.variables import Variables
+from kikwiflow_worker.store.values import PLAIN_RETRY, GroupedUnit, GroupResult, HandOn, Resolution
 
 T = TypeVar("T")
 
@@ -37,17 +37,20 @@ class TaskQueue(Protocol):
     """Claiming due work."""
 
     async def claim_due(
-        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
-    ) -> ClaimedTask | None:
-        """Claim a due task, and load its instance.
+        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities, limit: int
+    ) -> tuple[ClaimedTask, ...]:
+        """Claim at most ``limit`` due tasks, and load their instances in one read.
 
-        Tenants take turns; within one the highest priority comes first, then what has been claimable longest. Every fourth
-        claim takes what has been claimable longest of all, so that no priority and no tenant waits for ever.
+        Tenants take turns; within one the highest priority comes first, then what has been claimable longest. A part of all
+        claims takes what has been claimable longest of all, so that no priority and no tenant waits for ever.
 
         Eligible is a task that is PENDING and due, or LOCKED with a lock that lapsed, both by the database's clock, and
         that needs no handler or one of ``capabilities``. The claim raises ``epoch``, and ``crash_count`` if the task was
-        LOCKED; it is acknowledged by the majority before the instance is read (protocol R2, R3, R5). A lost reply leaves
-        at most one claim, which lapses or is found by ``LockKeeper.release_unknown``.
+        LOCKED; it is acknowledged by the majority before the instance is read (protocol R2, R3, R5). Claims whose reply is
+        lost lapse, or are found by ``LockKeeper.release_unknown``.
+
+        Fewer than ``limit`` does not mean that no more is due, since others may have been faster; none means it, or that
+        others claimed all that was seen.
         """
         ...
 
@@ -61,6 +64,19 @@ class TaskQueue(Protocol):
 
     async def deliver_arrivals(self, *, limit: int) -> int:
         """Count branches that ended but whose join has not heard of it; return how many (protocol R9)."""
+        ...
+
+
+class WakeUps(Protocol):
+    """Hints that work has become claimable; a hint may come late, twice or not at all: the poll is the truth."""
+
+    def watch(self) -> AsyncGenerator[None, None]:
+        """Yield once as soon as it sees, then whenever tasks became claimable at once, by whichever process.
+
+        The first hint stands for all that became claimable before, and comes again when a lost connection is replaced,
+        which it does with pauses of its own. Several tasks at once may be one hint. It ends when the server has no change streams, which a
+        standalone server has not. Close it with ``aclose``.
+        """
         ...
 
 
@@ -82,23 +98,6 @@ class LockKeeper(Protocol):
     def close(self) -> None:
         """Close the connection."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
-    """How a person puts an incident right.
-
-    Attributes:
-        variables: Set in the same transaction, before the task goes on.
-        skip: Let the path go on as if the handler had run; for executable tasks only.
-    """
-
-    variables: Variables = field(default_factory=dict)
-    skip: bool = False
-
-
-PLAIN_RETRY = Resolution()
-"""Run it again as it is."""
 
 
 class RuntimeStore(Protocol):
@@ -157,6 +156,24 @@ class RuntimeStore(Protocol):
             DuplicateStartError: The start key is in use. Nothing was written.
             DuplicateMessageError: The message id is in use. Nothing was written.
             VariableTooLargeError: A document would pass the database's limit. Nothing was written.
+        """
+        ...
+
+    async def commit_group(
+        self, units: Sequence[GroupedUnit], *, hand_on: HandOn | None
+    ) -> tuple[GroupResult, ...]:
+        """Write each unit wholly or not at all, as many as possible in one transaction; return one result for each.
+
+        A unit whose guard matches nothing is left out and has a ``ClaimLostError`` as its result; units that must not share
+        a transaction do not (protocol R15). What ``commit`` raises about a unit is its result here. A unit whose result is
+        a ``StoreUnavailableError`` can be committed again; so can a unit of a call that was interrupted: if it was
+        written after all, its guard matches nothing. Never cancel a call in progress.
+
+        A unit that meets another transaction again and again, such as one that a dead worker left open, is given up after
+        half a second with a ``StoreUnavailableError`` where it has company: the units behind it do not wait for it.
+
+        With ``hand_on``, the first task that a unit inserts, if it is due and can run at this worker, is born LOCKED by it
+        with epoch 1, and is in the result with its instance as the majority knew it after the commit.
         """
         ...
 
@@ -271,9 +288,17 @@ class DefinitionStore(Protocol):
         """Mark all versions of a key, so that none is started; return how many there are."""
         ...
 
-    async def is_suspended(self, definition_id: str) -> bool:
-        """Return whether a version must not be started."""
+    async def find_to_start(self, key: str, *, version: int | None = None) -> "Startable | None":
+        """Return the given version, or the latest, and whether it must not be started; one look at both."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Startable:
+    """A version that instances could be started with, and whether they must not now."""
+
+    definition: ProcessDefinition
+    is_suspended: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ import asyncio
 import contextvars
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import cast
 
 from kikwiflow_worker.engine.effects import (
     Answered,
@@ -160,8 +161,8 @@ class StepInvoker:
         self._context = context
         async with asyncio.timeout(handler.spec.timeout_s) as scope:
             self._scope = scope
-            if inspect.iscoroutinefunction(handler.function):
-                result: object = await handler.function(context)
+            if handler.is_coroutine:
+                result: object = await cast("Awaitable[object]", handler.function(context))
                 return result
             function = partial(_result_or_error, handler.function, context)
             in_context = partial(contextvars.copy_context().run, function)

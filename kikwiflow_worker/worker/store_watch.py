@@ -1,5 +1,6 @@
 """Whether the database answers: one place that says so, once per change."""
 
+from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.telemetry import Event, Metrics, emit
 from kikwiflow_worker.worker.health import HealthState
@@ -8,15 +9,24 @@ from kikwiflow_worker.worker.health import HealthState
 class StoreWatch:
     """Tells health, metrics and log when the database goes away and comes back."""
 
-    def __init__(self, health: HealthState, metrics: Metrics) -> None:
+    def __init__(self, health: HealthState, metrics: Metrics, clock: Clock) -> None:
         self._health = health
         self._metrics = metrics
+        self._clock = clock
         self.is_reachable = False
         self._has_heard = False
+        self._answered_at = clock.monotonic()
+
+    @property
+    def silence_s(self) -> float:
+        """How many seconds ago the database answered last, as far as anybody has said so here."""
+        return self._clock.monotonic() - self._answered_at
 
     def heard(self, error: KikwiflowError | None) -> None:
         """Note that the database answered, or failed with ``error``."""
         reachable = error is None
+        if reachable:
+            self._answered_at = self._clock.monotonic()
         if self._has_heard and reachable == self.is_reachable:
             return
         self.is_reachable = reachable

@@ -185,12 +185,13 @@ async def test_the_second_signal_tears_no_commit(
     verify(site, stored, {instance: Expected.of("STEP_1", "STEP_2")})
 
 
+@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
 async def test_the_second_signal_ends_the_worker_within_5_s_and_gives_its_tasks_back(
-    workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
+    workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json], event_loop: str
 ) -> None:
     await deploy(client, "polite", *a_chain(["at_gate"]))
     await deploy(client, "in-thread", *a_chain(["at_gate_in_thread"]))
-    worker = workers.start("worker").wait_ready()
+    worker = workers.start("worker", event_loop=event_loop).wait_ready()
     instances = [*await start(client, "polite"), *await start(client, "in-thread")]
     wait_until(lambda: len(site.effects(phase="start")) == 2, "the handlers run")
 

@@ -21,6 +21,7 @@ from tests.support.stores import (
     an_instance,
     claim,
     claim_any,
+    claim_next,
     lapse,
     new_id,
     put_instance,
@@ -142,16 +143,13 @@ async def test_a_provider_is_not_a_handler_of_the_same_name(store: MongoStore) -
     await put_task(store, handler_name=provider.stored)
 
     assert await claim_any(store) is None
-    found = await store.queue.claim_due(
-        worker_id=WORKER, lock=LOCK, capabilities=Capabilities([provider])
-    )
-    assert found is not None
+    assert await claim_next(store, Capabilities([provider])) is not None
 
 
 async def test_a_task_that_needs_no_handler_runs_anywhere(store: MongoStore) -> None:
     await put_task(store, handler_name=None)
 
-    claimed = await store.queue.claim_due(worker_id=WORKER, lock=LOCK, capabilities=NO_CAPABILITIES)
+    claimed = await claim_next(store, NO_CAPABILITIES)
 
     assert claimed is not None
 

@@ -10,7 +10,7 @@ from pymongo.database import Database
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
 from kikwiflow_worker.model.runtime import IncidentStatus, TaskStatus
-from kikwiflow_worker.model.unit_of_work import EndPath, RemoveArrivals
+from kikwiflow_worker.model.unit_of_work import EndPath, RemoveArrivals, RemoveTask
 from kikwiflow_worker.store.mongo.codec import (
     encode_external_task,
     encode_incident,
@@ -25,6 +25,7 @@ from kikwiflow_worker.store.protocol import (
     InstanceQuery,
     TaskQuery,
 )
+from tests.support.groups import commit_group, committed, put_claimed, unit_of
 from tests.support.mongo import MongoServer
 from tests.support.profiler import profiled
 from tests.support.stores import (
@@ -37,6 +38,7 @@ from tests.support.stores import (
     an_external_task,
     an_incident,
     an_instance,
+    claim_next,
     commit,
 )
 
@@ -71,7 +73,7 @@ def put_rows(
 
 
 async def claim(store: MongoStore) -> object:
-    return await store.queue.claim_due(worker_id=WORKER, lock=LOCK, capabilities=CAPABILITIES)
+    return await claim_next(store, CAPABILITIES)
 
 
 async def profile_of_claim(store: MongoStore, data: Database[Json]) -> tuple[object, Json]:
@@ -112,6 +114,54 @@ async def test_a_claim_never_looks_at_tasks_of_a_handler_that_nobody_here_has(
         assert claimed is not None
         assert entry["docsExamined"] == 1
         assert entry["keysExamined"] <= MOST_KEYS
+
+
+async def profile_of_batch(
+    store: MongoStore, data: Database[Json], limit: int
+) -> tuple[int, list[Json]]:
+    with profiled(data) as entries:
+        claimed = await store.queue.claim_due(
+            worker_id=WORKER, lock=LOCK, capabilities=CAPABILITIES, limit=limit
+        )
+    return len(claimed), entries
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_a_batch_examines_its_candidates_and_nothing_else(
+    store: MongoStore, data: Database[Json], tenant: str | None
+) -> None:
+    limit = 20
+    for number, handler in enumerate((None, *HANDLERS)):
+        since = LONG_AGO + timedelta(milliseconds=number)
+        put_rows(data, MANY // 8, handler_name=handler, since=since, tenant_id=tenant)
+        later = {"since": FAR_AWAY, "due_at": FAR_AWAY}
+        put_rows(data, MANY // 8, handler_name=handler, tenant_id=tenant, **later)
+    put_rows(data, MANY // 4, handler_name="somebody_else_s", since=LONG_AGO - timedelta(days=1))
+    put_rows(data, MANY // 4, status=TaskStatus.ERROR, claimable_at=None)
+
+    for _ in range(4):
+        claimed, entries = await profile_of_batch(store, data, limit)
+
+        assert claimed == limit
+        for entry in entries:
+            # Four candidates for each task wanted; one more key and document for each range that is opened.
+            most = 4 * limit
+            assert entry["docsExamined"] <= most + len(HANDLERS) + 1, entry["command"]
+            assert entry["keysExamined"] <= most + 2 * MOST_KEYS, entry["command"]
+        (update,) = [entry for entry in entries if entry["op"] == "update"]
+        assert update["docsExamined"] == limit
+
+
+async def test_a_batch_with_nothing_due_examines_no_document(
+    store: MongoStore, data: Database[Json]
+) -> None:
+    put_rows(data, MANY, handler_name="pack", since=FAR_AWAY, due_at=FAR_AWAY)
+
+    claimed, entries = await profile_of_batch(store, data, 100)
+
+    assert claimed == 0
+    assert [entry["docsExamined"] for entry in entries] == [0]
+    assert entries[0]["keysExamined"] <= MOST_KEYS
 
 
 @pytest.mark.field_case("S-34")
@@ -193,6 +243,23 @@ async def test_the_end_of_an_instance_touches_its_own_tasks_only(
 
     assert len(entries) >= 5
     assert max(entry.get("docsExamined", 0) for entry in entries) <= 2
+
+
+async def test_the_end_of_many_instances_touches_their_own_tasks_only(
+    store: MongoStore, data: Database[Json]
+) -> None:
+    made = await put_claimed(store, 8)
+    put_rows(data, MANY, status=TaskStatus.AWAITING_BRANCHES, claimable_at=None)
+    units = [
+        unit_of(RemoveTask(held), RemoveArrivals(task.id), EndPath(instance.id, LONG_AGO))
+        for instance, task, held in made
+    ]
+
+    with profiled(data) as entries:
+        committed(await commit_group(store, *units))
+
+    assert len(entries) >= 5
+    assert max(entry.get("docsExamined", 0) for entry in entries) <= 8
 
 
 async def test_removing_arrivals_looks_at_the_join_s_own_only(

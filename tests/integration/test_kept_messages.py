@@ -26,6 +26,7 @@ from kikwiflow_worker.store.protocol import RuntimeStore, TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import HandlerRegistry
 from tests.support.definitions import a_file, a_node, a_start, an_end
+from tests.support.stores import claim_next
 
 pytestmark = pytest.mark.mongo
 
@@ -57,9 +58,7 @@ class Side:
         """Run everything that is due; return how many tasks ran."""
         runs = 0
         while True:
-            claimed = await self._store.queue.claim_due(
-                worker_id="w", lock=timedelta(seconds=30), capabilities=NO_CAPABILITIES
-            )
+            claimed = await claim_next(self._store, NO_CAPABILITIES)
             if claimed is None:
                 self._handlers.close()
                 return runs

@@ -11,8 +11,7 @@ from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.runtime import ExecutableTask, TaskType
 from kikwiflow_worker.model.unit_of_work import InsertTask, UnitOfWork
 from kikwiflow_worker.store.mongo.store import MongoStore
-
-LOCK = timedelta(seconds=30)
+from tests.support.stores import claim_next
 
 
 @pytest.mark.field_case("S-75")
@@ -44,7 +43,7 @@ async def test_rows_that_an_open_transaction_holds_are_claimed_around(
     claimed, waits = [], []
     for _ in range(6):
         started = time.monotonic()
-        task = await store.queue.claim_due(worker_id="w", lock=LOCK, capabilities=NO_CAPABILITIES)
+        task = await claim_next(store, NO_CAPABILITIES)
         waits.append(time.monotonic() - started)
         claimed.append(task.task.id if task else None)
     await session.abort_transaction()

@@ -32,6 +32,7 @@ from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 from tests.support.definitions import Json, a_file, a_node, a_start, an_end
 from tests.support.findings import a_join, a_split
+from tests.support.stores import claim_next
 
 pytestmark = pytest.mark.mongo
 
@@ -108,7 +109,7 @@ async def test_a_waiting_task_gets_another_due_time(
     changed = await kikwiflow.override_task(task.id, due_at=now - timedelta(seconds=1))
 
     assert changed.due_at == now - timedelta(seconds=1)
-    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    claimed = await claim_from(mongo_uri, database_name, NO_CAPABILITIES)
     assert claimed is not None
     assert claimed.task.id == task.id
 
@@ -125,7 +126,7 @@ async def test_a_task_that_failed_for_good_gets_attempts_and_its_incident_is_res
     async with Kikwiflow.connect(mongo_uri, database=database_name) as kikwiflow:
         await kikwiflow.deploy(text())
         instance = await kikwiflow.start("parcel", "P-1")
-        claimed = await claim_next(mongo_uri, database_name, registry.capabilities)
+        claimed = await claim_from(mongo_uri, database_name, registry.capabilities)
         assert claimed is not None
         store_task, services = claimed.task.id, kikwiflow.services
         await execute_task(services, runtime.invoker(), claimed, services.runtime.commit)
@@ -277,12 +278,10 @@ async def test_listing_by_status_finds_the_suspended(kikwiflow: Kikwiflow) -> No
     assert [item.id for item in found.items] == [instance.id]
 
 
-async def claim_next(uri: str, database: str, handlers: Capabilities) -> ClaimedTask | None:
+async def claim_from(uri: str, database: str, handlers: Capabilities) -> ClaimedTask | None:
     store = MongoStore.open(uri, database, clock=SystemClock())
     await store.prepare()
-    claimed = await store.queue.claim_due(
-        worker_id="w", lock=timedelta(seconds=30), capabilities=handlers
-    )
+    claimed = await claim_next(store, handlers)
     await store.close()
     return claimed
 
@@ -304,7 +303,7 @@ async def test_an_incident_beside_a_host_is_closed_with_the_host(
     stamp = a_node("STAMP", "EXTERNAL_TASK", "END")
     await kikwiflow.deploy(text(a_start("WAIT"), wait, host, late, stamp, an_end()))
     instance = await kikwiflow.start("parcel", "P-1")
-    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    claimed = await claim_from(mongo_uri, database_name, NO_CAPABILITIES)
     assert claimed is not None
     runtime, services = HandlerRuntime(registry_of([]), threads=1), kikwiflow.services
     await execute_task(services, runtime.invoker(), claimed, services.runtime.commit)
@@ -332,7 +331,7 @@ async def test_a_thrower_whose_receiver_lost_its_host_looks_for_another_one(
     await kikwiflow.deploy(text(*catches, key="letter"))
     receiver = await kikwiflow.start("letter", "L-1")
     thrower = await kikwiflow.start("parcel", "P-1")
-    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    claimed = await claim_from(mongo_uri, database_name, NO_CAPABILITIES)
     assert claimed is not None
     runtime, services = HandlerRuntime(registry_of([]), threads=1), kikwiflow.services
     hosts = [EndHost("the-host-of-another-event", HostKind.EXTERNAL_TASK)]
@@ -359,7 +358,7 @@ async def test_a_call_activity_waits_while_its_definition_is_suspended(
     instance = await kikwiflow.start("parcel", "P-1")
     await kikwiflow.suspend_definition("child")
 
-    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    claimed = await claim_from(mongo_uri, database_name, NO_CAPABILITIES)
     assert claimed is not None
     runtime, services = HandlerRuntime(registry_of([]), threads=1), kikwiflow.services
     await execute_task(services, runtime.invoker(), claimed, services.runtime.commit)

@@ -478,3 +478,20 @@ def test_every_command_is_in_the_list_above() -> None:
         found += [[name, sub] for sub in getattr(command, "commands", ())] or [[name]]
 
     assert sorted(found) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "value"),
+    [
+        ([], {}, "true"),
+        (["--no-hand-on"], {}, "false"),
+        (["--hand-on"], {"KIKWIFLOW_HAND_ON": "false"}, "true"),
+        ([], {"KIKWIFLOW_HAND_ON": "off"}, "false"),
+    ],
+)
+def test_what_is_on_by_default_can_be_turned_off(
+    arguments: list[str], environment: dict[str, str], value: str
+) -> None:
+    result = command_line.run("--print-config", *arguments, **environment)
+
+    assert f"hand_on = {value}" in result.stdout

@@ -65,7 +65,7 @@ async def lag_of(change: Callable[[Database], None], *, at_s: float) -> float:
     database, clock = Database(), LoopClock()
     health = HealthState(clock)
     metrics = Metrics(CollectorRegistry(), version="0", instance="worker-1")
-    watch = StoreWatch(health, metrics)
+    watch = StoreWatch(health, metrics, clock)
     maintenance = Maintenance(
         DatabaseProbe(ping=database.ping, skew_s=lambda: 0.0),
         Mock(spec=ReadStore),

@@ -55,14 +55,14 @@ def test_a_renewal_lets_the_lock_end_one_length_from_its_start() -> None:
     claimed = a_claimed_task(locked_until=30.0)
     renewer = a_renewer(keeper, book, clock)
 
-    with book.holding(claimed, lambda: None):
-        clock.advance(timedelta(seconds=10))
-        renewer.renew_once()
+    book.hold(claimed, lambda: None)
+    clock.advance(timedelta(seconds=10))
+    renewer.renew_once()
 
-        assert keeper.renewed == [(claimed.claim,)]
-        assert keeper.known == [frozenset({"t"})]
-        assert book.is_locked(claimed.claim, 39.9)
-        assert not book.is_locked(claimed.claim, 40.0)
+    assert keeper.renewed == [(claimed.claim,)]
+    assert keeper.known == [frozenset({"t"})]
+    assert book.is_locked(claimed.claim, 39.9)
+    assert not book.is_locked(claimed.claim, 40.0)
 
 
 def test_a_lost_claim_reaches_its_owner() -> None:
@@ -70,8 +70,8 @@ def test_a_lost_claim_reaches_its_owner() -> None:
     keeper, book = FakeKeeper(lost=frozenset([claimed.claim])), ClaimBook()
     told: list[str] = []
 
-    with book.holding(claimed, lambda: told.append("lost")):
-        a_renewer(keeper, book, ManualClock()).renew_once()
+    book.hold(claimed, lambda: told.append("lost"))
+    a_renewer(keeper, book, ManualClock()).renew_once()
 
     assert told == ["lost"]
 
@@ -83,11 +83,8 @@ def test_a_claim_that_was_committed_meanwhile_is_no_lost_lock() -> None:
     metrics = Metrics(CollectorRegistry(), version="1", instance="w")
     renewer = LockRenewer(keeper, book, worker_id="w", lock=LOCK, clock=clock, metrics=metrics)
 
-    with (
-        capture_logs() as lines,
-        book.holding(claimed, lambda: None),
-        book.committing(claimed.claim),
-    ):
+    book.hold(claimed, lambda: None)
+    with capture_logs() as lines, book.committing([claimed.claim]):
         renewer.renew_once()
 
     assert "lock.lost" not in [line["event"] for line in lines]
@@ -112,13 +109,13 @@ def test_a_failed_renewal_stays_late_and_loses_nothing() -> None:
     renewer = a_renewer(keeper, book, clock)
     told: list[str] = []
 
-    with book.holding(a_claimed_task(), lambda: told.append("lost")):
-        clock.advance(timedelta(seconds=25))
-        with pytest.raises(StoreUnavailableError):
-            renewer.renew_once()
+    book.hold(a_claimed_task(), lambda: told.append("lost"))
+    clock.advance(timedelta(seconds=25))
+    with pytest.raises(StoreUnavailableError):
+        renewer.renew_once()
 
-        assert renewer.is_late
-        assert told == []
+    assert renewer.is_late
+    assert told == []
 
 
 @pytest.mark.parametrize("failure", [None, StoreUnavailableError("away"), RuntimeError("odd")])

@@ -19,7 +19,7 @@ AWAY = StoreUnavailableError("no primary")
 @pytest.fixture
 def watch() -> StoreWatch:
     metrics = Metrics(CollectorRegistry(), version="0", instance="worker-1")
-    return StoreWatch(HealthState(SystemClock()), metrics)
+    return StoreWatch(HealthState(SystemClock()), metrics, SystemClock())
 
 
 @contextmanager

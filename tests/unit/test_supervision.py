@@ -90,7 +90,7 @@ async def test_the_watchdog_is_fed_only_while_the_acquirer_makes_progress() -> N
         slots=Slots(1),
         clock=clock,
         metrics=metrics,
-        store_watch=StoreWatch(health, metrics),
+        store_watch=StoreWatch(health, metrics, clock),
     )
     speaks: Any = notifier
 

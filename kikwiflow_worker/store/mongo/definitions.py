@@ -13,7 +13,7 @@ from kikwiflow_worker.store.mongo.driver import Document, Session, settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.protocol import Deployment
+from kikwiflow_worker.store.protocol import Deployment, Startable
 
 MAX_KEPT = 500
 """Versions kept in memory by one process."""
@@ -87,12 +87,20 @@ class Definitions:
         self, key: str, *, version: int | None = None
     ) -> ProcessDefinition | None:
         """Return the given version, or the latest."""
+        found = await self.find_to_start(key, version=version)
+        return found.definition if found else None
+
+    async def find_to_start(self, key: str, *, version: int | None = None) -> Startable | None:
+        """Return the given version, or the latest, with its mark; see ``DefinitionStore.find_to_start``."""
         found: Document = {"key": key} if version is None else {"key": key, "version": version}
         with translated(f"looking up definition {key!r}"):
             row = await settled(
-                self._definitions.find_one(found, {"_id": 1}, sort=[("version", DESCENDING)])
+                self._definitions.find_one(
+                    found, {"_id": 1, "suspended": 1}, sort=[("version", DESCENDING)]
+                )
             )
-        return await self.find(row["_id"]) if row else None
+        definition = await self.find(row["_id"]) if row else None
+        return Startable(definition, row.get("suspended", False)) if definition else None
 
     async def suspend(self, key: str, *, suspended: bool) -> int:
         """Mark all versions of a key."""
@@ -100,12 +108,6 @@ class Definitions:
         with translated(f"suspending definition {key!r}"):
             result = await settled(self._definitions.update_many({"key": key}, change))
         return int(result.matched_count)
-
-    async def is_suspended(self, definition_id: str) -> bool:
-        """Return whether a version must not be started."""
-        found = {"_id": definition_id, "suspended": True}
-        with translated(f"looking up definition {definition_id}"):
-            return await settled(self._definitions.find_one(found, {"_id": 1})) is not None
 
     async def _find_one(self, found: Document, session: Session = None) -> Document | None:
         newest_first = [("version", DESCENDING)]

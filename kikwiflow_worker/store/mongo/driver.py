@@ -41,7 +41,7 @@ CLIENT_OPTIONS: Mapping[str, Any] = {
 }
 """What a client that we open starts with, unless its URI says otherwise.
 
-Without ``timeoutMS``: it would replace the time limit that a claim gives the server (``claims.CLAIM_TIME_MS``) by its
+Without ``timeoutMS``: it would replace the time limit that a claim gives the server (``claim_filters.CLAIM_TIME_MS``) by its
 own, and run out on our side first, with nothing known about the claim.
 """
 
@@ -57,6 +57,12 @@ def client_options(uri: str, **more: Any) -> dict[str, Any]:
 async def settled(value: Any) -> Any:
     """Return ``value``, awaited if the driver at hand made it a coroutine or future."""
     return await value if inspect.isawaitable(value) else value
+
+
+async def fetched(cursor: Any, most: int) -> list[Document]:
+    """Return what a cursor finds, at most ``most`` documents, in one command unless they are very large."""
+    documents: list[Document] = await cursor.limit(most).batch_size(most).to_list(most)
+    return documents
 
 
 def open_database(client: Client, name: str) -> Database:

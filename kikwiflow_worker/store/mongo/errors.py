@@ -67,6 +67,7 @@ _PASSING = {
 _CLOSED = re.compile(r"connection (is already )?closed")
 _DNS_OUTAGES = {"Timeout", "LifetimeTimeout", "NoNameservers"}
 """Causes, in dnspython, of the driver's complaint that a ``mongodb+srv`` URI is wrong: the name servers are away."""
+_CONFLICTS = {24, 112}
 
 TRANSIENT_TRANSACTION = "TransientTransactionError"
 UNKNOWN_COMMIT = "UnknownTransactionCommitResult"
@@ -159,6 +160,11 @@ def _refusal(error: PyMongoError, code: int | None) -> str | None:
     if is_connecting and any(mark in str(error) for mark in _TLS_REFUSALS):
         return f"no TLS connection: {_short(error)}; check tlsCAFile, tlsCertificateKeyFile, the host name and the dates of the certificates"
     return None
+
+
+def is_conflict(error: PyMongoError) -> bool:
+    """Return whether another transaction was in the way, as against a server that was away."""
+    return isinstance(error, OperationFailure) and error.code in _CONFLICTS
 
 
 def is_passing(error: PyMongoError) -> bool:

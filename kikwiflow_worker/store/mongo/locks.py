@@ -7,7 +7,7 @@ from datetime import timedelta
 from pymongo import MongoClient
 
 from kikwiflow_worker.model.runtime import Claim, TaskStatus
-from kikwiflow_worker.store.mongo.claims import lock_end, release_pipeline
+from kikwiflow_worker.store.mongo.claim_filters import lock_end, release_pipeline
 from kikwiflow_worker.store.mongo.driver import (
     CODEC_OPTIONS,
     MAJORITY_READ,

@@ -18,7 +18,7 @@ from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.mongo.variable_writes import RUNNING, variable_update, write_variables
-from kikwiflow_worker.store.protocol import PLAIN_RETRY, Resolution
+from kikwiflow_worker.store.values import PLAIN_RETRY, Resolution
 
 
 class Repairs:

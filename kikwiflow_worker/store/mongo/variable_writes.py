@@ -49,12 +49,10 @@ async def write_variables(
     found: Document = {"_id": instance_id, "status": RUNNING}
     if not _GROWING & update.keys():
         return await _write(instances, found, update, session)
-    added = len(encode(update, codec_options=CODEC_OPTIONS))
     if session is None:
-        await _refuse_before(instances, found, added)
+        await _refuse_before(instances, found, _added(update))
         return await _write(instances, found, update, session)
-    fits = {"$expr": {"$lte": [_STORED_SIZE, MAX_DOCUMENT_BYTES - added]}}
-    if await _write(instances, {**found, **fits}, update, session):
+    if await _write(instances, {**found, **fitting(update)}, update, session):
         return True
     written = await settled(
         instances.find_one_and_update(
@@ -70,6 +68,17 @@ async def write_variables(
     if written["size"] > MAX_DOCUMENT_BYTES:
         raise _too_large(instance_id, written["size"])
     return True
+
+
+def fitting(update: Document) -> Document:
+    """Return the filter for documents that stay below the limit with ``update``, whatever it replaces in them."""
+    if not _GROWING & update.keys():
+        return {}
+    return {"$expr": {"$lte": [_STORED_SIZE, MAX_DOCUMENT_BYTES - _added(update)]}}
+
+
+def _added(update: Document) -> int:
+    return len(encode(update, codec_options=CODEC_OPTIONS))
 
 
 async def _write(
