@@ -251,5 +251,8 @@ def page_options(command: _Decorated) -> _Decorated:
 def target_version_option(command: _Decorated) -> _Decorated:
     """Add ``--version``, the version that instances are moved to."""
     return click.option(
-        "--version", metavar="N", type=int, help="The version to move to; the latest by default."
+        "--version",
+        metavar="N",
+        type=click.IntRange(1),
+        help="The version to move to; the latest by default.",
     )(command)

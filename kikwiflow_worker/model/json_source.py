@@ -55,9 +55,10 @@ def read_object(source: str | bytes, *, name: str) -> tuple[dict[str, object], s
     Raises:
         InvalidDefinitionError: Too long, not UTF-8, not JSON, not an object, or keys that occur twice.
     """
-    if len(source) > MAX_DEFINITION_BYTES:
+    size = len(source) if isinstance(source, bytes) else len(source.encode(errors="replace"))
+    if size > MAX_DEFINITION_BYTES:
         _refuse(
-            f"has {len(source):,} bytes, the limit is {MAX_DEFINITION_BYTES:,} (MAX_DEFINITION_BYTES)",
+            f"has {size:,} bytes, the limit is {MAX_DEFINITION_BYTES:,} (MAX_DEFINITION_BYTES)",
             "split the process with call activities",
             name=name,
         )

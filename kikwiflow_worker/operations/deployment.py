@@ -10,9 +10,6 @@ from kikwiflow_worker.model.definition import DefinitionFile, parse_definition
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.protocol import Deployment
 
-MAX_DEFINITION_BYTES = 8 * 1024 * 1024
-"""Of the canonical text; half of what one MongoDB document can hold, as for the variables of an instance."""
-
 
 @dataclass(frozen=True, slots=True)
 class CheckedDefinition:
@@ -34,20 +31,12 @@ def check_definition(
         InvalidDefinitionError: It cannot be deployed; carries all problems at once.
     """
     parsed = parse_definition(source, name=name)
-    problems = [*_size_problems(parsed.file), *validate(parsed.file), *parsed.warnings]
+    problems = [*validate(parsed.file), *parsed.warnings]
     if capabilities is not None:
         problems += missing_handlers(parsed.file, capabilities)
     if any(problem.is_error for problem in problems):
         raise InvalidDefinitionError(problems, name=name)
     return CheckedDefinition(parsed.file, tuple(problems))
-
-
-def _size_problems(file: DefinitionFile) -> list[Problem]:
-    size = len(file.source.encode())
-    if size <= MAX_DEFINITION_BYTES:
-        return []
-    message = f"has {size:,} bytes, the limit is {MAX_DEFINITION_BYTES:,}"
-    return [Problem("", message, "split it into processes that call one another")]
 
 
 async def deploy(

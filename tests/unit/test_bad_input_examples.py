@@ -20,9 +20,9 @@ from kikwiflow_worker.errors import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from kikwiflow_worker.model.limits import MAX_DEFINITION_BYTES
 from kikwiflow_worker.model.texts import MAX_TEXT_BYTES, check_texts, tenant_scoped
 from kikwiflow_worker.model.variables import normalize
-from kikwiflow_worker.operations.deployment import MAX_DEFINITION_BYTES
 from kikwiflow_worker.settings import load_settings, print_config
 from kikwiflow_worker.store.mongo.errors import translate, translated, translated_opening
 from kikwiflow_worker.telemetry import mask_credentials
@@ -157,7 +157,7 @@ def test_a_definition_that_no_document_can_hold_is_refused_with_the_limit(tmp_pa
     result = command_line.run("validate", str(large))
 
     assert result.exit_code == 1
-    assert "the limit is 8,388,608" in result.stdout
+    assert f"the limit is {MAX_DEFINITION_BYTES:,}" in result.stdout
 
 
 def test_a_plain_name_has_the_id_that_it_always_had() -> None:
