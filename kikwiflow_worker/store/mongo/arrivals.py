@@ -60,7 +60,7 @@ class Arrivals:
         }
         fields = {"joinTaskId": 1, "branchId": 1}
         with translated("looking for undelivered branches"):
-            found = await self._tasks.find(due, fields, hint="arrivals").limit(limit).to_list(limit)
+            found = await self._tasks.find(due, fields).hint("arrivals").limit(limit).to_list(limit)
         arrivals = [Arrival(row["_id"], row["joinTaskId"], row["branchId"]) for row in found]
         if arrivals:
             await self.deliver(arrivals)

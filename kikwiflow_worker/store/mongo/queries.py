@@ -258,12 +258,9 @@ class Queries:
         return WaitingHandler(handler_name, count, oldest["claimableAt"])
 
     async def _first_due(self, found: Document, fields: Document, by: str) -> Document | None:
-        row: Document | None = await settled(
-            self._collections.tasks.find_one(
-                found, fields, sort=[(by, 1)], hint="claim", max_time_ms=_MAX_TIME_MS
-            )
-        )
-        return row
+        rows = self._collections.tasks.find(found, fields, max_time_ms=_MAX_TIME_MS)
+        first: list[Document] = await rows.hint("claim").sort(by, 1).limit(1).to_list(1)
+        return first[0] if first else None
 
     async def list_workers(self) -> tuple[WorkerRecord, ...]:
         """Return the workers that were seen lately, the latest first."""
