@@ -56,6 +56,7 @@ class Member:
     index: int
     port: int
     folder: Path
+    guard: Callable[[int], None]
     process: subprocess.Popen[bytes] | None = None
     is_frozen: bool = False
     _client: MongoClient[Json] | None = None
@@ -88,6 +89,7 @@ class Member:
                 stderr=log,
                 start_new_session=True,
             )
+        self.guard(self.process.pid)
         self.is_frozen = False
 
     @property
@@ -159,10 +161,12 @@ class Cluster:
     """Three members and their proxies."""
 
     def __init__(self, folder: Path) -> None:
+        ports = [free_port() for _ in range(MEMBERS)]
+        self.network = Network(ports)
         self.members = [
-            Member(index, free_port(), folder / f"member-{index}") for index in range(MEMBERS)
+            Member(index, port, folder / f"member-{index}", self.network.guard)
+            for index, port in enumerate(ports)
         ]
-        self.network = Network([member.port for member in self.members])
 
     @property
     def uri(self) -> str:

@@ -1,7 +1,7 @@
 """The worker processes of a run: one per place, replaced when they are stopped or killed."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +44,7 @@ class Fleet:
     site: Site
     uri: str
     database: str
+    guard: Callable[[int], None]
     places: list[WorkerProcess] = field(default_factory=list)
     frozen: set[int] = field(default_factory=set)
     _asked: set[int] = field(default_factory=set)
@@ -54,13 +55,19 @@ class Fleet:
         self._workers = Workers(self.site, MongoServer(self.uri), self.database)
 
     @classmethod
-    def assemble(cls, folder: Path, uri: str, database: str) -> "Fleet":
-        """Install the handlers into a folder and return a fleet without workers."""
+    def assemble(
+        cls, folder: Path, uri: str, database: str, guard: Callable[[int], None]
+    ) -> "Fleet":
+        """Install the handlers into a folder and return a fleet without workers.
+
+        Args:
+            guard: Is told the process id of every worker.
+        """
         packages = folder / "packages"
         packages.mkdir()
         install(packages, PLUGIN / "chaos_handlers.py", ALWAYS)
         install(packages, PLUGIN / "chaos_seldom.py", SELDOM)
-        return cls(Site(packages, folder), uri, database)
+        return cls(Site(packages, folder), uri, database, guard)
 
     def start(self, size: int) -> None:
         """Start so many workers."""
@@ -78,9 +85,11 @@ class Fleet:
         environment = {"KIKWIFLOW_TEST_SKEW_S": str(skew_s)} if skew_s else {}
         handlers = f"{ALWAYS},{SELDOM}" if has_all else ALWAYS
         with self._lock:
-            return self._workers.start(
+            worker = self._workers.start(
                 name, environment=environment, handlers=handlers, **{**SETTINGS, **settings}
             )
+        self.guard(worker.pid)
+        return worker
 
     def replace(self, place: int, *, skew_s: float = 0.0, has_all: bool = True) -> WorkerProcess:
         """Start a worker under the name of the one in this place, which it takes; return it."""

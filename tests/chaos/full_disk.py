@@ -106,7 +106,7 @@ async def run(folder: Path, *, seed: int, tasks: int) -> FullDisk:
     with small_disk(folder / "disk") as disk:
         home = disk.folder / "server"
         server = EmbeddedMongo.acquire(home)
-        fleet = Fleet.assemble(folder, server.uri, DATABASE)
+        fleet = Fleet.assemble(folder, server.uri, DATABASE, lambda pid: None)
         load = Load(server.uri, DATABASE, seed=seed, tasks=tasks, folder=folder, backlog=_BACKLOG)
         try:
             await load.prepare()

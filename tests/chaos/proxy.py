@@ -1,11 +1,14 @@
 """A process with a small TCP proxy before every member, which damages the network as it is told.
 
 Orders come as lines of JSON on standard input, and each is answered by one line; the first line of output names the
-ports. The process ends when its input does, and so never outlives the run.
+ports. The process ends when its input does, and so never outlives the run; it then takes the processes with it that it
+was told to guard, so that a run that is killed leaves nothing behind.
 """
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import struct
 import subprocess
@@ -15,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, cast
 
 from typing_extensions import override
@@ -238,9 +242,28 @@ async def serve(targets: Sequence[int]) -> None:
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(orders), sys.stdin
     )
+    guarded: dict[int, str] = {}
     while line := await orders.readline():
-        order = json.loads(line)
-        _say(await proxies[order["proxy"]].obey(order))
+        match json.loads(line):
+            case {"do": "guard", "pid": pid}:
+                guarded[pid] = _born(pid)
+                _say("done")
+            case {"do": "forget"}:
+                guarded.clear()
+                _say("done")
+            case order:
+                _say(await proxies[order["proxy"]].obey(order))
+    for pid, born in guarded.items():
+        if born and _born(pid) == born:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _born(pid: int) -> str:
+    """Return when a process was started, which tells it from a later one with its id; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
 
 
 def _say(value: object) -> None:
@@ -277,8 +300,17 @@ class Network:
         """Return how many replies are yet to be lost."""
         return int(self._order(proxy=proxy, do="still_to_lose"))
 
+    def guard(self, pid: int) -> None:
+        """Let a process be killed if the run ends without ``stop``."""
+        self._order(do="guard", pid=pid)
+
     def stop(self) -> None:
-        """End the process."""
+        """End the process, and nothing else."""
+        self._order(do="forget")
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End the process as the end of the run would."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait(10)

@@ -68,7 +68,7 @@ class Run:
             cluster = Cluster(options.folder)
             stack.callback(cluster.stop)
             cluster.start()
-            fleet = Fleet.assemble(options.folder, cluster.uri, DATABASE)
+            fleet = Fleet.assemble(options.folder, cluster.uri, DATABASE, cluster.network.guard)
             stack.callback(fleet.kill_all)
             findings = asyncio.run(self._in_motion(cluster, fleet))
             return findings.figures()

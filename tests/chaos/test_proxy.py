@@ -1,7 +1,9 @@
 """What the proxies do to a connection, seen by a client and a server that echoes."""
 
+import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -161,6 +163,34 @@ def test_the_reply_to_a_chosen_command_is_lost_after_it_was_carried_out(
 
     assert echo.heard.endswith(other + chosen)
     assert network.still_to_lose(0) == 0
+
+
+def test_what_it_guards_is_killed_if_its_input_ends_without_a_word(echo: Echo) -> None:
+    guarded, spared = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
+    network = Network([echo.port])
+    network.guard(guarded.pid)
+    try:
+        network.abandon()
+
+        assert guarded.wait(5) == -signal.SIGKILL
+        assert spared.poll() is None
+    finally:
+        guarded.kill()
+        spared.kill()
+        spared.wait()
+
+
+def test_what_it_guards_is_left_alone_if_it_is_stopped(echo: Echo) -> None:
+    guarded = subprocess.Popen(["sleep", "60"])
+    network = Network([echo.port])
+    network.guard(guarded.pid)
+    try:
+        network.stop()
+
+        assert guarded.poll() is None
+    finally:
+        guarded.kill()
+        guarded.wait()
 
 
 def receive(client: socket.socket, count: int) -> bytes:
