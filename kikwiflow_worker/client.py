@@ -35,13 +35,12 @@ from kikwiflow_worker.operations.correlation import Correlation, CorrelationRequ
 from kikwiflow_worker.operations.migration import MigrationVerdict
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
-from kikwiflow_worker.store.protocol import (
-    Deployment,
+from kikwiflow_worker.store.protocol import Deployment, ReadStore
+from kikwiflow_worker.store.views import (
     ExternalTaskQuery,
     IncidentQuery,
     InstanceQuery,
     Page,
-    ReadStore,
     TaskQuery,
 )
 from kikwiflow_worker.worker.handlers import HandlerRuntime

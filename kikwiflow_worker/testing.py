@@ -31,12 +31,8 @@ from kikwiflow_worker.model.runtime import (
 from kikwiflow_worker.operations.execution import Outcome, execute_task
 from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.store.mongo.in_memory import InMemoryStore
-from kikwiflow_worker.store.protocol import (
-    Deployment,
-    ExternalTaskQuery,
-    IncidentQuery,
-    TaskQuery,
-)
+from kikwiflow_worker.store.protocol import Deployment
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 

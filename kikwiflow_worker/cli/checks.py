@@ -11,7 +11,7 @@ from kikwiflow_worker.cli.workers import is_alive
 from kikwiflow_worker.errors import KikwiflowError, StoreRefusedError, StoreUnavailableError
 from kikwiflow_worker.model.unit_of_work import ReserveStartKey, UnitOfWork
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
-from kikwiflow_worker.store.protocol import WorkerRecord
+from kikwiflow_worker.store.views import WorkerRecord
 
 _SKEW_S = 1.0
 """Above this a worker warns too."""

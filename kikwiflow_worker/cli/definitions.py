@@ -16,7 +16,7 @@ from kikwiflow_worker.cli.session import with_client
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.errors import DefinitionNotFoundError
 from kikwiflow_worker.operations.migration import MigrationVerdict
-from kikwiflow_worker.store.protocol import DefinitionSummary
+from kikwiflow_worker.store.views import DefinitionSummary
 
 
 @click.group(cls=SectionGroup)

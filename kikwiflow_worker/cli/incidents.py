@@ -28,7 +28,7 @@ from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.errors import DefinitionNotFoundError, KikwiflowError, OperationError
 from kikwiflow_worker.model.runtime import Incident, IncidentStatus, IncidentType
 from kikwiflow_worker.operations.paging import every
-from kikwiflow_worker.store.protocol import IncidentQuery, Page
+from kikwiflow_worker.store.views import IncidentQuery, Page
 
 _ALL = "ALL"
 

@@ -28,10 +28,7 @@ from kikwiflow_worker.model.runtime import (
     InstanceStatus,
     ProcessInstance,
 )
-from kikwiflow_worker.store.protocol import (
-    InstanceQuery,
-    Page,
-)
+from kikwiflow_worker.store.views import InstanceQuery, Page
 
 
 @click.group(cls=SectionGroup)

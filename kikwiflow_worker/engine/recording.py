@@ -21,7 +21,8 @@ from kikwiflow_worker.model.variables import Value
 
 def record_started(draft: Draft, instance: ProcessInstance) -> None:
     """The instance was created; its variables are those at the end of the first segment."""
-    draft.record(EventType.PROCESS_INSTANCE_STARTED, started_payload(instance))
+    if draft.records(EventType.PROCESS_INSTANCE_STARTED):
+        draft.record(EventType.PROCESS_INSTANCE_STARTED, started_payload(instance))
 
 
 def record_finished(

@@ -28,7 +28,7 @@ from kikwiflow_worker.model.variables import (
 )
 from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.operations.services import Invoker, Services, drive
-from kikwiflow_worker.store.protocol import InstanceQuery
+from kikwiflow_worker.store.views import InstanceQuery
 
 MAX_VERSION = 2**31 - 1
 """No definition gets there; a larger number would not fit into the database's."""

@@ -10,7 +10,7 @@ from kikwiflow_worker.model.runtime import ExecutableTask, ExternalTask, Process
 from kikwiflow_worker.operations.instances import MAX_RACES, get_definition, get_instance
 from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.protocol import ExternalTaskQuery, InstanceQuery, TaskQuery
+from kikwiflow_worker.store.views import ExternalTaskQuery, InstanceQuery, TaskQuery
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ answer in time; unless a method says otherwise, it can be called again with the 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition
@@ -22,15 +22,22 @@ from kikwiflow_worker.model.runtime import (
     ExecutableTask,
     ExternalTask,
     Incident,
-    IncidentStatus,
-    IncidentType,
     ProcessInstance,
-    TaskStatus,
 )
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
 from kikwiflow_worker.store.values import PLAIN_RETRY, GroupedUnit, GroupResult, HandOn, Resolution
-
-T = TypeVar("T")
+from kikwiflow_worker.store.views import (
+    CompletedExternalTask,
+    DefinitionSummary,
+    ExternalTaskQuery,
+    IncidentQuery,
+    InstanceQuery,
+    Page,
+    QueueMeasures,
+    TaskQuery,
+    WaitingHandler,
+    WorkerRecord,
+)
 
 
 class TaskQueue(Protocol):
@@ -315,52 +322,6 @@ class Deployment:
     is_latest: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """One page of a list; ``next_cursor`` continues after it and is None at the end."""
-
-    items: tuple[T, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DefinitionSummary:
-    """A row of the list of definitions; no instance starts while it is suspended."""
-
-    id: str
-    key: str
-    version: int
-    name: str | None
-    deployed_at: datetime
-    is_suspended: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRecord:
-    """What a worker last said about itself. For people only: nothing depends on it."""
-
-    id: str
-    instance_name: str
-    host: str
-    pid: int
-    version: str
-    started_at: datetime
-    seen_at: datetime
-    state: str
-    slots: int
-    running: int
-    handlers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingHandler:
-    """Due tasks that need a handler, how many there are (counted up to a cap), and since when the oldest waits."""
-
-    handler_name: str
-    count: int
-    oldest: datetime
-
-
 class ReadStore(Protocol):
     """Views for people: paged, capped, bounded in time; never the base of a decision."""
 
@@ -369,25 +330,25 @@ class ReadStore(Protocol):
         ...
 
     async def list_instances(
-        self, query: "InstanceQuery", *, limit: int = 50, cursor: str | None = None
+        self, query: InstanceQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[ProcessInstance]:
         """Return instances, newest first."""
         ...
 
     async def list_tasks(
-        self, query: "TaskQuery", *, limit: int = 50, cursor: str | None = None
+        self, query: TaskQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[ExecutableTask]:
         """Return executable tasks, oldest first."""
         ...
 
     async def list_external_tasks(
-        self, query: "ExternalTaskQuery", *, limit: int = 50, cursor: str | None = None
+        self, query: ExternalTaskQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[ExternalTask]:
         """Return open external tasks, oldest first."""
         ...
 
     async def list_incidents(
-        self, query: "IncidentQuery", *, limit: int = 50, cursor: str | None = None
+        self, query: IncidentQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[Incident]:
         """Return incidents, newest first."""
         ...
@@ -416,94 +377,10 @@ class ReadStore(Protocol):
         """Return the workers that were seen lately."""
         ...
 
-    async def measure_queue(self) -> "QueueMeasures":
+    async def measure_queue(self) -> QueueMeasures:
         """Return figures for metrics; each count stops at a cap."""
         ...
 
     async def record_worker(self, record: WorkerRecord) -> None:
         """Note that a worker is alive."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueMeasures:
-    """How much work waits.
-
-    Attributes:
-        due: Tasks that could be claimed now, counted up to ``DUE_CAP``.
-        oldest_due_s: Seconds since the oldest of them became claimable.
-    """
-
-    due: int
-    oldest_due_s: float
-    open_incidents: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletedExternalTask:
-    """Who completed an external task, and when."""
-
-    task_id: str
-    instance_id: str
-    node_id: str
-    completed_at: datetime
-    completed_by: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceQuery:
-    """Which instances to list; a field that is None does not matter.
-
-    Attributes:
-        ended: True lists the history, False the running ones.
-        parent_id: The instance whose call activity started them; for running ones only.
-    """
-
-    ended: bool = False
-    definition_key: str | None = None
-    business_key: str | None = None
-    tenant_id: str | None = None
-    status: str | None = None
-    parent_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskQuery:
-    """Which executable tasks to list.
-
-    Attributes:
-        retrying: Only those that failed and wait for another attempt.
-    """
-
-    instance_id: str | None = None
-    status: TaskStatus | None = None
-    node_id: str | None = None
-    handler_name: str | None = None
-    retrying: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalTaskQuery:
-    """Which external tasks to list; ``unassigned`` lists those that nobody has claimed."""
-
-    instance_id: str | None = None
-    node_id: str | None = None
-    assignee: str | None = None
-    unassigned: bool = False
-    tenant_id: str | None = None
-    correlation_key: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentQuery:
-    """Which incidents to list.
-
-    Attributes:
-        definition_ids: Of versions, those of one key as a rule; None for all.
-    """
-
-    instance_id: str | None = None
-    status: IncidentStatus | None = IncidentStatus.OPEN
-    type: IncidentType | None = None
-    node_id: str | None = None
-    definition_ids: tuple[str, ...] | None = None

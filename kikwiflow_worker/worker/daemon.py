@@ -20,8 +20,9 @@ from kikwiflow_worker.acquirer.wake_ups import WakeUpWatch
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import KikwiflowError, StoreRefusedError, StoreUnavailableError
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.protocol import LockKeeper, TaskQueue, WakeUps, WorkerRecord
+from kikwiflow_worker.store.protocol import LockKeeper, TaskQueue, WakeUps
 from kikwiflow_worker.store.values import HandOn
+from kikwiflow_worker.store.views import WorkerRecord
 from kikwiflow_worker.telemetry import Event, Metrics, emit
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.health import HealthState

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from kikwiflow_worker.acquirer.slots import Slots
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import KikwiflowError, StoreUnavailableError
-from kikwiflow_worker.store.protocol import ReadStore, WorkerRecord
+from kikwiflow_worker.store.protocol import ReadStore
+from kikwiflow_worker.store.views import WorkerRecord
 from kikwiflow_worker.telemetry import Event, Metrics, emit
 from kikwiflow_worker.worker.health import HealthState
 from kikwiflow_worker.worker.store_watch import StoreWatch

@@ -33,7 +33,7 @@ from kikwiflow_worker.store.mongo.arrivals import Arrival, Arrivals
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Client, open_database
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import IncidentQuery
+from kikwiflow_worker.store.views import IncidentQuery
 from tests.support.stores import (
     LONG_AGO,
     RIVAL,

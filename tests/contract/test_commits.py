@@ -30,7 +30,7 @@ from kikwiflow_worker.model.unit_of_work import (
 )
 from kikwiflow_worker.model.variables import SetVariable
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import IncidentQuery
+from kikwiflow_worker.store.views import IncidentQuery
 from tests.support.stores import (
     FAR_AWAY,
     LONG_AGO,

@@ -19,7 +19,7 @@ from kikwiflow_worker.model.unit_of_work import (
     OpenIncident,
 )
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import (
+from kikwiflow_worker.store.views import (
     ExternalTaskQuery,
     IncidentQuery,
     InstanceQuery,

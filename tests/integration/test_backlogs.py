@@ -24,15 +24,12 @@ from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.queries import COUNT_CAP, DUE_CAP
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import (
+from kikwiflow_worker.store.protocol import LockKeeper, ReadStore, RuntimeStore, TaskQueue
+from kikwiflow_worker.store.views import (
     ExternalTaskQuery,
     IncidentQuery,
     InstanceQuery,
-    LockKeeper,
-    ReadStore,
-    RuntimeStore,
     TaskQuery,
-    TaskQueue,
     WorkerRecord,
 )
 from tests.support.backlog import FEW, add_the_few, fill

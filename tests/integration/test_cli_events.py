@@ -11,7 +11,7 @@ from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.runtime import Parent
 from kikwiflow_worker.model.unit_of_work import FailTask, InsertInstance, OpenIncident
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import TaskQuery
+from kikwiflow_worker.store.views import TaskQuery
 from tests.support.cli import CommandLine, Json, restored_logging
 from tests.support.definitions import PROCESS_FOLDER
 from tests.support.stores import an_incident, an_instance, claim, commit

@@ -35,12 +35,7 @@ from kikwiflow_worker.operations.correlation import CorrelationOutcome
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
-from kikwiflow_worker.store.protocol import (
-    ExternalTaskQuery,
-    IncidentQuery,
-    InstanceQuery,
-    TaskQuery,
-)
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, InstanceQuery, TaskQuery
 from tests.support.definitions import a_file, a_node, a_start, a_task, an_end
 from tests.support.stores import LOCK
 

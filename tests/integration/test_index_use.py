@@ -19,12 +19,7 @@ from kikwiflow_worker.store.mongo.codec import (
 )
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import (
-    ExternalTaskQuery,
-    IncidentQuery,
-    InstanceQuery,
-    TaskQuery,
-)
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, InstanceQuery, TaskQuery
 from tests.support.groups import commit_group, committed, put_claimed, unit_of
 from tests.support.mongo import MongoServer
 from tests.support.profiler import profiled

@@ -22,7 +22,8 @@ from kikwiflow_worker.operations.correlation import (
 from kikwiflow_worker.operations.execution import OutcomeKind, execute_task
 from kikwiflow_worker.operations.services import Invoker, Services
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import RuntimeStore, TaskQuery
+from kikwiflow_worker.store.protocol import RuntimeStore
+from kikwiflow_worker.store.views import TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import HandlerRegistry
 from tests.support.definitions import a_file, a_node, a_start, an_end

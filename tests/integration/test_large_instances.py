@@ -24,7 +24,7 @@ from kikwiflow_worker.model.limits import (
 )
 from kikwiflow_worker.operations.execution import execute_task
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import IncidentQuery
+from kikwiflow_worker.store.views import IncidentQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 from tests.support.definitions import Json, a_file, a_node, a_start, a_task, an_end

@@ -22,12 +22,7 @@ from kikwiflow_worker.model.runtime import ClaimedTask, HostKind, IncidentStatus
 from kikwiflow_worker.model.unit_of_work import Committed, EndHost, UnitOfWork
 from kikwiflow_worker.operations.execution import OutcomeKind, execute_task
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import (
-    ExternalTaskQuery,
-    IncidentQuery,
-    InstanceQuery,
-    TaskQuery,
-)
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, InstanceQuery, TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 from tests.support.definitions import Json, a_file, a_node, a_start, an_end

@@ -34,7 +34,7 @@ from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
-from kikwiflow_worker.store.protocol import ExternalTaskQuery, IncidentQuery, TaskQuery
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 from tests.support.definitions import Json, a_file, a_node, a_start, a_task, an_end

@@ -22,7 +22,7 @@ from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.operations.execution import execute_task
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
-from kikwiflow_worker.store.protocol import ExternalTaskQuery, WorkerRecord
+from kikwiflow_worker.store.views import ExternalTaskQuery, WorkerRecord
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 from tests.support.definitions import a_file, a_node, a_start, a_task, an_end

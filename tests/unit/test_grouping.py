@@ -67,7 +67,12 @@ def test_timers_of_different_hosts_do() -> None:
 def test_units_of_operations_are_alone() -> None:
     start = UnitOfWork((), (ReserveStartKey("k", "i", None, NOON),))
     completion = CompleteExternalTask(
-        task_id="e", instance_id="i", node_id="N", completed_at=NOON, completed_by=None
+        task_id="e",
+        instance_id="i",
+        definition_id="d",
+        node_id="N",
+        completed_at=NOON,
+        completed_by=None,
     )
 
     groups = group_units([start, removal("a"), UnitOfWork((completion,), ()), removal("b")])
@@ -78,7 +83,12 @@ def test_units_of_operations_are_alone() -> None:
 def test_units_that_end_other_instances_waits_or_may_find_their_document_there_are_alone() -> None:
     thrower = removal("thrower")
     completion = CompleteExternalTask(
-        task_id="e", instance_id="i", node_id="N", completed_at=NOON, completed_by=None
+        task_id="e",
+        instance_id="i",
+        definition_id="d",
+        node_id="N",
+        completed_at=NOON,
+        completed_by=None,
     )
     thrower = UnitOfWork((*thrower.guards, completion), ())
     kept = Message(

@@ -29,7 +29,7 @@ from kikwiflow_worker.store.mongo.codec import (
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.queries import Queries
 from kikwiflow_worker.store.mongo.server_time import ServerTime
-from kikwiflow_worker.store.protocol import (
+from kikwiflow_worker.store.views import (
     ExternalTaskQuery,
     IncidentQuery,
     InstanceQuery,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pymongo.errors import ExecutionTimeout, OperationFailure
+from pymongo.errors import ExecutionTimeout, OperationFailure, PyMongoError
 
 from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.claim_filters import CLAIM_TIME_MS, DUE, claim_pipeline
@@ -18,6 +18,7 @@ from kikwiflow_worker.store.mongo.driver import (
     fetched,
     settled,
 )
+from kikwiflow_worker.store.mongo.errors import TRANSIENT_TRANSACTION
 from kikwiflow_worker.store.mongo.turns import (
     OLDEST_EVERY,
     OLDEST_FIRST,
@@ -125,16 +126,39 @@ class BatchClaims:
             "claimToken": token,
             "status": TaskStatus.LOCKED.value,
         }
-        held_up = False
+        held_up: frozenset[str] = frozenset()
         try:
-            won = await self._update({**_as_seen(chosen), **DUE}, claim, session)
+            if not await self._update({**_as_seen(chosen), **DUE}, claim, session):
+                return Batch()
         except ExecutionTimeout:
-            held_up, won = True, len(chosen)
-        if not won:
-            return Batch()
+            held_up = await self._take_apart(chosen, claim, session)
         rows = await fetched(self._tasks.find(own, session=session), len(chosen))
-        left = chosen.keys() - {row["_id"] for row in rows}
-        return Batch(rows, frozenset(left) if held_up else frozenset())
+        return Batch(rows, held_up)
+
+    async def _take_apart(
+        self, chosen: dict[str, int], claim: list[Document], session: Session
+    ) -> frozenset[str]:
+        """Claim rows in transactions, and return those that another one holds.
+
+        A plain update waits for such a row; in a transaction it is refused at once, and halves are tried.
+        """
+        await settled(session.start_transaction(write_concern=MAJORITY))
+        try:
+            found = {**_as_seen(chosen), **DUE}
+            await settled(self._tasks.update_many(found, claim, hint="_id_", session=session))
+            await settled(session.commit_transaction())
+        except PyMongoError as error:
+            if session.in_transaction:
+                await settled(session.abort_transaction())
+            if not error.has_error_label(TRANSIENT_TRANSACTION):
+                raise
+        else:
+            return frozenset()
+        if len(chosen) == 1:
+            return frozenset(chosen)
+        seen = list(chosen.items())
+        halves = dict(seen[: len(seen) // 2]), dict(seen[len(seen) // 2 :])
+        return frozenset().union(*[await self._take_apart(half, claim, session) for half in halves])
 
     async def _update(self, found: Document, change: list[Document], session: Session) -> int:
         """Update many rows within the time limit of a claim, which the driver's own method cannot give."""

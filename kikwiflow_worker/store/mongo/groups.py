@@ -76,8 +76,8 @@ class GroupCommits:
             results |= await self._settle(group)
         for first in range(0, len(alone), _AT_ONCE):
             batch = alone[first : first + _AT_ONCE]
-            settled = await asyncio.gather(*(self._settle_alone(member) for member in batch))
-            results |= {member.position: one for member, one in zip(batch, settled, strict=True)}
+            settled = await asyncio.gather(*(self._settle_alone(one) for one in batch))
+            results |= {one.position: result for one, result in zip(batch, settled, strict=True)}
         return tuple(results[position] for position in range(len(units)))
 
     async def _settle_alone(self, member: _Member) -> GroupResult:

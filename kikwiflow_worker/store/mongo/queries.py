@@ -27,7 +27,7 @@ from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.server_time import ServerTime
-from kikwiflow_worker.store.protocol import (
+from kikwiflow_worker.store.views import (
     CompletedExternalTask,
     DefinitionSummary,
     ExternalTaskQuery,

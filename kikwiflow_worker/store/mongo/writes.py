@@ -111,7 +111,8 @@ class Writes:
                 await self._reserve(change, session)
             if isinstance(change, RecordMessage):
                 await self._record_message(change.message, session)
-        await self._outbox.store(_events_of(changes), session=session)
+        if self._outbox.is_on:
+            await self._outbox.store(_events_of(changes), session=session)
         for collection, batch in documents:
             if batch and session is not None:
                 await settled(collection.insert_many(batch, session=session))
