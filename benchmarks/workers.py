@@ -134,7 +134,6 @@ def _start(name: str, folder: Path, settings: dict[str, object]) -> WorkerProces
         "instance_name": name,
         "handlers": _DISTRIBUTION,
         "health_address": f"127.0.0.1:{port}",
-        "log_level": "warning",
         **settings,
     }
     variables = {f"KIKWIFLOW_{option.upper()}": str(value) for option, value in chosen.items()}

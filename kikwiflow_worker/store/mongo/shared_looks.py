@@ -36,7 +36,7 @@ class SharedLooks(Generic[K, T]):
         """Return what a look finds that begins after this call.
 
         Raises:
-            Exception: What the look raised; who shares a look that failed looks again.
+            Exception: What the look raised, to all who share it: one by one they would wait for a database that is away.
         """
         begun_before = self._begun
         while (current := self._under_way.get(what)) is not None:
@@ -52,9 +52,15 @@ class SharedLooks(Generic[K, T]):
         self._begun += 1
         try:
             found = await self._look(what)
+        except Exception as error:
+            look.found.set_exception(error)
+            # Nobody may be waiting: the future must not complain that nobody heard of it.
+            look.found.exception()
+            raise
+        else:
             look.found.set_result(found)
             return found
         finally:
             del self._under_way[what]
-            # Whoever waited for a look that failed, or whose caller was cancelled, looks again.
+            # If this caller was cancelled, those who share his look begin another one.
             look.found.cancel()
