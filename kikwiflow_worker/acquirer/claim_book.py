@@ -72,21 +72,26 @@ class ClaimBook:
             )
 
     def renewed(
-        self, claims: tuple[Claim, ...], *, locked_until: float, lost: frozenset[Claim]
-    ) -> None:
-        """Note the result of a renewal, and tell the owners of lost claims."""
-        on_lost: list[Callable[[], None]] = []
+        self, claims: tuple[Claim, ...], *, locked_until: float, missed: frozenset[Claim]
+    ) -> frozenset[Claim]:
+        """Note the result of a renewal, tell the owners of lost claims, and return those.
+
+        Args:
+            missed: The claims that were not found. One whose step has ended meanwhile, or is being committed, is not lost.
+        """
+        on_lost: dict[Claim, Callable[[], None]] = {}
         with self._lock:
             for claim in claims:
                 entry = self._entries.get(claim.task_id)
                 if entry is None or entry.claim != claim:
                     continue
-                if claim not in lost:
+                if claim not in missed:
                     entry.locked_until = locked_until
                 elif not entry.is_committing:
-                    on_lost.append(entry.on_lost)
-        for tell in on_lost:
+                    on_lost[claim] = entry.on_lost
+        for tell in on_lost.values():
             tell()
+        return frozenset(on_lost)
 
     def is_locked(self, claim: Claim, now: float) -> bool:
         """Return whether the claim's lock has not lapsed by this worker's own reckoning, so that a handler may start."""

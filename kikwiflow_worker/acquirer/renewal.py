@@ -64,9 +64,10 @@ class LockRenewer:
         """
         started = self._clock.monotonic()
         claims = self._book.to_renew(started, lock_s=self._lock.total_seconds())
-        lost = self._keeper.renew(claims, lock=self._lock)
-        self._book.renewed(claims, locked_until=started + self._lock.total_seconds(), lost=lost)
-        self._metrics.lock_renewals.labels(result="ok").inc(len(claims) - len(lost))
+        missed = self._keeper.renew(claims, lock=self._lock)
+        locked_until = started + self._lock.total_seconds()
+        lost = self._book.renewed(claims, locked_until=locked_until, missed=missed)
+        self._metrics.lock_renewals.labels(result="ok").inc(len(claims) - len(missed))
         self._metrics.lock_renewals.labels(result="lost").inc(len(lost))
         for claim in lost:
             self._metrics.locks_lost.inc()

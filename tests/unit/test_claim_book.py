@@ -66,7 +66,7 @@ def test_the_owner_of_a_lost_claim_is_told_and_others_are_renewed() -> None:
 
     with book.holding(lost, lambda: told.append("a")), book.holding(kept, lambda: told.append("b")):
         claims = book.to_renew(0.0, lock_s=30)
-        book.renewed(claims, locked_until=50.0, lost=frozenset([lost.claim]))
+        book.renewed(claims, locked_until=50.0, missed=frozenset([lost.claim]))
 
         assert told == ["a"]
         assert book.is_locked(kept.claim, 45.0)
@@ -80,7 +80,7 @@ def test_a_claim_that_seems_lost_while_it_is_committed_is_not_reported() -> None
     with book.holding(claimed, lambda: told.append("t")):
         claims = book.to_renew(0.0, lock_s=30)
         with book.committing(claimed.claim):
-            book.renewed(claims, locked_until=50.0, lost=frozenset([claimed.claim]))
+            book.renewed(claims, locked_until=50.0, missed=frozenset([claimed.claim]))
 
     assert told == []
 
@@ -98,7 +98,7 @@ def test_a_newer_claim_of_the_same_task_does_not_renew_the_older_one() -> None:
     newer = Claim("t", "w", 2)
 
     with book.holding(older, lambda: None):
-        book.renewed((newer,), locked_until=99.0, lost=frozenset())
+        book.renewed((newer,), locked_until=99.0, missed=frozenset())
 
         assert not book.is_locked(older.claim, 31.0)
         assert not book.is_locked(newer, 1.0)

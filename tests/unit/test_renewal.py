@@ -1,10 +1,12 @@
 """Renewing locks, one pass at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from kikwiflow_worker.acquirer.claim_book import ClaimBook
@@ -26,11 +28,13 @@ class FakeKeeper:
     away: bool = False
     renewed: list[tuple[Claim, ...]] = field(default_factory=list)
     known: list[frozenset[str]] = field(default_factory=list)
+    meanwhile: Callable[[], None] = lambda: None
 
     def renew(self, claims: Sequence[Claim], *, lock: timedelta) -> frozenset[Claim]:
         if self.away:
             raise StoreUnavailableError("away")
         self.renewed.append(tuple(claims))
+        self.meanwhile()
         return self.lost
 
     def release_unknown(self, worker_id: str, *, known: frozenset[str]) -> int:
@@ -69,6 +73,31 @@ def test_a_lost_claim_reaches_its_owner() -> None:
         a_renewer(keeper, book, ManualClock()).renew_once()
 
     assert told == ["lost"]
+
+
+def test_a_claim_whose_step_ended_during_the_renewal_is_not_reported_as_lost() -> None:
+    claimed = a_claimed_task()
+    book, step = ClaimBook(), ExitStack()
+    keeper = FakeKeeper(lost=frozenset([claimed.claim]), meanwhile=step.close)
+    told: list[str] = []
+
+    with structlog.testing.capture_logs() as lines:
+        step.enter_context(book.holding(claimed, lambda: told.append("lost")))
+        a_renewer(keeper, book, ManualClock()).renew_once()
+
+    assert told == []
+    assert [line for line in lines if line["event"] == "lock.lost"] == []
+
+
+def test_a_claim_that_is_lost_is_reported() -> None:
+    claimed = a_claimed_task()
+    keeper, book = FakeKeeper(lost=frozenset([claimed.claim])), ClaimBook()
+
+    with structlog.testing.capture_logs() as lines, book.holding(claimed, lambda: None):
+        a_renewer(keeper, book, ManualClock()).renew_once()
+
+    (line,) = [line for line in lines if line["event"] == "lock.lost"]
+    assert line["task_id"] == claimed.claim.task_id
 
 
 def test_it_is_late_when_two_thirds_of_a_lock_passed_without_a_renewal() -> None:
