@@ -1,7 +1,9 @@
 """A chain of steps that do nothing: what the engine adds to the documents that must be written anyway."""
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from statistics import median
 
 from benchmarks.plan import Plan, Scenario
@@ -12,6 +14,8 @@ from benchmarks.site import Database, Rate, Site, measure
 _INSTANCES = 1_000
 _SLOTS = 128
 _WORKERS = (1, 2, 4, 8)
+_FULL = 0.85
+"""Of the processors; the rest goes to what else runs."""
 
 _PER_UNIT = "a transaction for each step, 1 worker"
 _GROUPED = "grouped, 1 worker"
@@ -89,11 +93,32 @@ def _section(found: Mapping[str, list[Rate]]) -> Section:
         )
     )
     section.add(Figure(name=_SILENT, unit="steps/s", samples=speeds.get(_SILENT, []), floor=floor))
-    for count in _WORKERS[1:]:
+    for fewer, count in pairwise(_WORKERS):
+        before = found.get(f"{_HANDED_ON}, workers: {fewer}", [])
         name = f"{_HANDED_ON}, workers: {count}"
-        section.add(Figure(name=name, unit="steps/s", samples=speeds.get(name, []), floor=floor))
+        section.add(
+            Figure(
+                name=name,
+                unit="steps/s",
+                samples=speeds.get(name, []),
+                floor=[rate.per_second for rate in before],
+                per=f"that of {fewer}",
+                # More processes cannot be faster where no processor is left.
+                at_least=None if _is_full(before) else 1.0,
+            )
+        )
     section.notes += [_costs(name, rates) for name, rates in found.items()]
+    section.notes.append(
+        "more workers must not be slower than fewer, as long as those left a processor free"
+    )
     return section
+
+
+def _is_full(rates: list[Rate]) -> bool:
+    """Return whether server and workers used the processors up."""
+    cores = len(os.sched_getaffinity(0))
+    used = [(rate.server_s + rate.client_s) / rate.seconds for rate in rates]
+    return bool(used) and median(used) > _FULL * cores
 
 
 def _costs(name: str, rates: list[Rate]) -> str:

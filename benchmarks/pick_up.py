@@ -9,7 +9,7 @@ from benchmarks.processes import single
 from benchmarks.report import Figure, Section
 from benchmarks.site import Database, Site
 
-_TRIES = 10
+_TRIES = 8
 _POLL_S = 0.5
 _PATIENCE_S = 20.0
 

@@ -21,7 +21,7 @@ class Plan:
     """
 
     rounds: int = 5
-    window_s: float = 3.0
+    window_s: float = 2.5
     warm_up_s: float = 1.0
     scale: float = 1.0
     most_workers: int = 8

@@ -18,7 +18,7 @@ from pymongo.database import Database
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
-from kikwiflow_worker.model.runtime import Branch, Claim, IncidentStatus, TaskStatus
+from kikwiflow_worker.model.runtime import Branch, Claim, IncidentStatus, IncidentType, TaskStatus
 from kikwiflow_worker.model.unit_of_work import UnitOfWork
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
@@ -134,6 +134,8 @@ VALUES: dict[str, Any] = {
     "assignee": ("rare", "ann"),
     "unassigned": (True,),
     "correlation_key": ("rare", "a-key"),
+    "type": tuple(IncidentType),
+    "definition_ids": (("rare",), ("parcel:1",)),
 }
 """For each field of a query something that few have, and something that many have."""
 

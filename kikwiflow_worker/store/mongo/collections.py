@@ -223,6 +223,16 @@ INDEXES: tuple[Index, ...] = (
         "incidents", "instance_status_created", "processInstanceId", "status", "-createdAt", "_id"
     ),
     _index("incidents", "created", "-createdAt", "_id"),
+    _index(
+        "incidents",
+        "definition_status_created",
+        "processDefinitionId",
+        "status",
+        "-createdAt",
+        "_id",
+    ),
+    _index("incidents", "node_status_created", "taskDefinitionId", "status", "-createdAt", "_id"),
+    _index("incidents", "type_status_created", "type", "status", "-createdAt", "_id"),
     _index("incidents", "task", "executionId"),
     _index("incidents", "status_created", "status", "-createdAt", "_id"),
     _index("incidents", "expiry", "expiresAt", expireAfterSeconds=0),

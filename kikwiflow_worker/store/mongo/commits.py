@@ -32,8 +32,18 @@ class Commits:
     def __init__(self, parts: CommitParts) -> None:
         self._parts = parts
 
-    async def commit(self, unit: UnitOfWork, *, hand_on: HandOn | None = None) -> Committed:
-        """Commit ``unit``; see ``RuntimeStore.commit``."""
+    async def commit(
+        self,
+        unit: UnitOfWork,
+        *,
+        hand_on: HandOn | None = None,
+        most_attempts: int | None = None,
+    ) -> Committed:
+        """Commit ``unit``; see ``RuntimeStore.commit``.
+
+        Raises:
+            TransactionConflictError: ``most_attempts`` attempts met other transactions.
+        """
         parts = self._parts
 
         async def write(session: Session) -> tuple[tuple[ProcessInstance, ...], Born | None]:
@@ -44,7 +54,9 @@ class Commits:
             await parts.writes.insert(changes, session=session)
             return await parts.writes.apply(changes, session=session), born
 
-        ended, born = await parts.transactions.run(f"committing {unit_name(unit)}", write)
+        ended, born = await parts.transactions.run(
+            f"committing {unit_name(unit)}", write, most_attempts=most_attempts
+        )
         (committed,) = await parts.follow_ups.follow([Written(unit, ended, born)])
         return committed
 

@@ -1,7 +1,7 @@
 """Group commit: units of work that finish together share one transaction (protocol R15)."""
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from kikwiflow_worker.model.unit_of_work import (
     RemoveArrivals,
 )
 from kikwiflow_worker.model.variables import VariableChange, net_changes
-from kikwiflow_worker.store.mongo.commits import CommitParts, Commits
+from kikwiflow_worker.store.mongo.commits import CommitParts, Commits, unit_name
 from kikwiflow_worker.store.mongo.driver import Document, Session
 from kikwiflow_worker.store.mongo.follow_ups import Written
 from kikwiflow_worker.store.mongo.grouping import group_units
@@ -33,6 +33,9 @@ from kikwiflow_worker.store.values import GroupedUnit, GroupResult, HandOn
 
 _ATTEMPTS = 2
 """Of a group's transaction that others are in the way of, before the group is halved."""
+
+_ATTEMPTS_ALONE = 8
+"""Of one unit while others of its call wait for their results: about half a second. Its committer tries again."""
 
 _AT_ONCE = 8
 """Units that are committed alone at the same time; more would only queue in the client."""
@@ -74,29 +77,46 @@ class GroupCommits:
         results: dict[int, GroupResult] = {}
         for group in shared:
             results |= await self._settle(group)
+        patience = _ATTEMPTS_ALONE if len(units) > 1 else None
         for first in range(0, len(alone), _AT_ONCE):
             batch = alone[first : first + _AT_ONCE]
-            settled = await asyncio.gather(*(self._settle_alone(one) for one in batch))
+            settled = await asyncio.gather(*(self._settle_alone(one, patience) for one in batch))
             results |= {one.position: result for one, result in zip(batch, settled, strict=True)}
         return tuple(results[position] for position in range(len(units)))
 
-    async def _settle_alone(self, member: _Member) -> GroupResult:
+    async def _settle_alone(self, member: _Member, most_attempts: int | None) -> GroupResult:
+        unit = member.grouped.unit
         try:
-            return await self._alone.commit(member.grouped.unit, hand_on=member.hand_on)
+            return await self._alone.commit(
+                unit, hand_on=member.hand_on, most_attempts=most_attempts
+            )
         except KikwiflowError as error:
             return error
+        except TransactionConflictError:
+            return StoreUnavailableError(
+                f"other transactions hold what {unit_name(unit)} changes; it can be committed again"
+            )
 
     async def _settle(self, group: list[_Member]) -> dict[int, GroupResult]:
-        """Commit a group together; what one unit may be to blame for is settled by halving."""
-        if len(group) == 1:
-            return {group[0].position: await self._settle_alone(group[0])}
-        try:
-            return await self._share(group)
-        except StoreUnavailableError as error:
-            return {member.position: error for member in group}
-        except (KikwiflowError, TransactionConflictError):
-            middle = len(group) // 2
-            return await self._settle(group[:middle]) | await self._settle(group[middle:])
+        """Commit a group together; who may be to blame for a failure is found by halving, and committed last."""
+        results: dict[int, GroupResult] = {}
+        suspects: list[_Member] = []
+        parts = deque([group])
+        while parts:
+            part = parts.popleft()
+            if len(part) == 1:
+                suspects += part
+                continue
+            try:
+                results |= await self._share(part)
+            except StoreUnavailableError as error:
+                results |= {member.position: error for member in part}
+            except (KikwiflowError, TransactionConflictError):
+                middle = len(part) // 2
+                parts += (part[:middle], part[middle:])
+        for member in suspects:
+            results[member.position] = await self._settle_alone(member, _ATTEMPTS_ALONE)
+        return results
 
     async def _share(self, group: list[_Member]) -> dict[int, GroupResult]:
         """Commit a group in one transaction, without the units whose claims are lost.

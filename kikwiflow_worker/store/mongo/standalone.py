@@ -40,6 +40,7 @@ class StandaloneCommits(Commits):
         unit: UnitOfWork,
         *,
         hand_on: HandOn | None = None,  # noqa: ARG002 - no acknowledgement covers all of a unit
+        most_attempts: int | None = None,  # noqa: ARG002 - there are no transactions
     ) -> Committed:
         """Write ``unit`` step by step; nothing is handed on.
 
