@@ -4,7 +4,12 @@ from collections.abc import Mapping
 
 from kikwiflow_worker.engine.messages import Delivery, Receiver, end_wait
 from kikwiflow_worker.errors import ClaimLostError, ConflictError, KikwiflowError, NotFoundError
-from kikwiflow_worker.model.runtime import ExternalTask, ExternalTaskType, ProcessInstance
+from kikwiflow_worker.model.runtime import (
+    ExternalTask,
+    ExternalTaskType,
+    InstanceStatus,
+    ProcessInstance,
+)
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.model.variables import normalize_all
 from kikwiflow_worker.operations.instances import (
@@ -49,7 +54,7 @@ async def complete(
 async def _receiver(services: Services, task_id: str) -> Receiver:
     task = await services.runtime.find_external_task(task_id)
     instance = await services.runtime.find_instance(task.instance_id) if task else None
-    if task is None or instance is None:
+    if task is None or instance is None or instance.status is InstanceStatus.CANCELLING:
         raise await _gone(services, task_id)
     if task.type in {ExternalTaskType.GROUP, ExternalTaskType.GROUP_KEY}:
         raise ConflictError(

@@ -19,12 +19,13 @@ from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
 from kikwiflow_worker.model.runtime import Branch, Claim, IncidentStatus, IncidentType, TaskStatus
-from kikwiflow_worker.model.unit_of_work import UnitOfWork
+from kikwiflow_worker.model.unit_of_work import RemoveTask, UnitOfWork
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.queries import COUNT_CAP, DUE_CAP
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.protocol import LockKeeper, ReadStore, RuntimeStore, TaskQueue
+from kikwiflow_worker.store.values import GroupedUnit
 from kikwiflow_worker.store.views import (
     ExternalTaskQuery,
     IncidentQuery,
@@ -234,9 +235,11 @@ CLAIM = Claim("locked-1", "worker-1", 1)
 
 async def claim_some(store: MongoStore) -> None:
     """Claim often enough for each kind of turn: the oldest, each tenant, no tenant."""
-    for _ in range(12):
-        claimed = await store.queue.claim_due(worker_id="w", lock=LOCK, capabilities=CAPABILITIES)
-        assert claimed is not None
+    for limit in (*[1] * 12, *[16] * 8):
+        claimed = await store.queue.claim_due(
+            worker_id="w", lock=LOCK, capabilities=CAPABILITIES, limit=limit
+        )
+        assert len(claimed) == limit
 
 
 async def cancel_and_sweep(store: MongoStore) -> None:
@@ -261,6 +264,10 @@ RUNTIME: dict[str, Case] = {
     "find_message": lambda s: s.runtime.find_message("few", tenant_id=None),
     "find_children": lambda s: s.runtime.find_children(Branch("a-parent", None), limit=100),
     "commit": lambda s: s.runtime.commit(UnitOfWork((), ())),
+    "commit_group": lambda s: s.runtime.commit_group(
+        [GroupedUnit(UnitOfWork((RemoveTask(Claim(f"locked-{n}", "worker-1", 1)),), ())) for n in (3, 4)],
+        hand_on=None,
+    ),
     "discard_task": lambda s: s.runtime.discard_task(CLAIM),
     "cancel_instance": cancel_and_sweep,
     "sweep_cancelled": lambda s: s.runtime.sweep_cancelled("few-1"),
@@ -273,7 +280,10 @@ RUNTIME: dict[str, Case] = {
     ),
     "forget_instance": lambda s: s.runtime.forget_instance("few-2"),
     "migrate_instance": lambda s: s.runtime.migrate_instance(
-        "few-2", before_id="definition-1", after=read(a_file()).deployed(definition_id="d", version=2)
+        "few-2",
+        before_id="definition-1",
+        after=read(a_file()).deployed(definition_id="d", version=2),
+        nodes=frozenset(),
     ),
     "assign_external_task": lambda s: s.runtime.assign_external_task(
         "few-2", assignee="bob", expected="rare"

@@ -414,8 +414,13 @@ async def claim_with(store: MongoStore, keeper: MongoLockKeeper, poison: str) ->
     held: list[ClaimedTask] = []
     names = a_handler(poison), "poison handler"
     mine = Capabilities([Capability(HandlerKind.TASK_HANDLER, name) for name in names])
-    while found := await store.queue.claim_due(worker_id=poison, lock=LOCK, capabilities=mine):
-        held.append(found)
+    for limit in (1, 10):  # one by one, and in a batch with its token
+        while found := await store.queue.claim_due(
+            worker_id=poison, lock=LOCK, capabilities=mine, limit=limit
+        ):
+            held += found
+            if limit == 1:
+                break
     assert held
     assert {claimed.task.worker_id for claimed in held} == {poison}
     assert keeper.renew([claimed.claim for claimed in held], lock=LOCK) == frozenset()

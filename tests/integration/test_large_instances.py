@@ -30,7 +30,7 @@ from kikwiflow_worker.worker.registry import registry_of
 from tests.support.definitions import Json, a_file, a_node, a_start, a_task, an_end
 from tests.support.findings import a_join, a_split
 from tests.support.mongo import MongoServer
-from tests.support.stores import LOCK
+from tests.support.stores import claim_next
 
 DEEP = os.environ.get("KIKWIFLOW_TEST_DEEP") == "1"
 pytestmark = [
@@ -62,9 +62,7 @@ class Site:
         services = self.client.services
         for _ in range(most):
             invoker = self.handlers.invoker()
-            claimed = await self.store.queue.claim_due(
-                worker_id="w", lock=LOCK, capabilities=invoker.capabilities
-            )
+            claimed = await claim_next(self.store, invoker.capabilities)
             if claimed is None:
                 break
             outcome = await execute_task(services, invoker, claimed, services.runtime.commit)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import pytest
+from pymongo import MongoClient
 
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.clock import SystemClock
@@ -188,6 +189,20 @@ async def test_a_running_instance_keeps_its_version_when_another_is_deployed(
 
     assert after.definition_version == 1
     assert (await kikwiflow.start("parcel", "P-2")).definition_version == 2
+
+
+async def test_a_task_of_an_instance_that_is_being_cancelled_is_gone(
+    kikwiflow: Kikwiflow, mongo_uri: str, database_name: str
+) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    instance = await kikwiflow.start("parcel", "P-1")
+    (wait,) = (await kikwiflow.list_external_tasks()).items
+    with MongoClient[Json](mongo_uri) as opened:
+        marked = {"$set": {"status": "CANCELLING"}}
+        opened[database_name].process_instances.update_one({"_id": instance.id}, marked)
+
+    with pytest.raises(NotFoundError, match="was cancelled"):
+        await kikwiflow.complete(wait.id)
 
 
 async def test_a_version_without_the_node_is_refused_and_says_which(kikwiflow: Kikwiflow) -> None:

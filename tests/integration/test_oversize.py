@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ from tests.support.definitions import Json, a_file, a_node, a_start, a_task, an_
 from tests.support.findings import a_join, a_split
 from tests.support.mongo import MongoServer
 from tests.support.stores import a_task as a_row
-from tests.support.stores import put_instance, snapshot
+from tests.support.stores import claim_next, put_instance, snapshot
 
 pytestmark = pytest.mark.mongo
 
@@ -75,11 +74,7 @@ class Bench:
         self._handlers = HandlerRuntime(registry_of([fill, spoil]), threads=1)
 
     async def claim(self) -> ClaimedTask:
-        claimed = await self.store.queue.claim_due(
-            worker_id="w",
-            lock=timedelta(seconds=60),
-            capabilities=self._handlers.invoker().capabilities,
-        )
+        claimed = await claim_next(self.store, self._handlers.invoker().capabilities)
         assert claimed is not None
         return claimed
 

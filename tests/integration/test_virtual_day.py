@@ -29,7 +29,7 @@ from tests.support.definitions import a_file, a_node, a_start, a_task, an_end
 from tests.support.findings import DEADLINE, REMINDER, a_join, a_split
 from tests.support.mongo import MongoServer
 from tests.support.profiler import profiled
-from tests.support.stores import LOCK, Json
+from tests.support.stores import Json, claim_next
 
 DEEP = os.environ.get("KIKWIFLOW_TEST_DEEP") == "1"
 pytestmark = [
@@ -153,9 +153,7 @@ class Site:
         services = self.client.services
         while True:
             invoker = self.handlers.invoker()
-            claimed = await self.store.queue.claim_due(
-                worker_id="w", lock=LOCK, capabilities=invoker.capabilities
-            )
+            claimed = await claim_next(self.store, invoker.capabilities)
             if claimed is None:
                 return
             await execute_task(services, invoker, claimed, services.runtime.commit)

@@ -70,19 +70,25 @@ class _Reference:
 
 _HOSTS = ("tasks", "external_tasks")
 
+
+def _is_of_instance(row: Document) -> bool:
+    return row.get("type") not in OWNERLESS
+
+
 _REFERENCES = (
     _Reference(
         "tasks",
         "processInstanceId",
         ("instances",),
         "instance",
-        only=lambda row: row.get("type") not in OWNERLESS,
+        only=_is_of_instance,
         fields=("type",),
     ),
     _Reference("external_tasks", "processInstanceId", ("instances",), "instance"),
     _Reference("tasks", "attachedToRefId", _HOSTS, "host"),
     _Reference("external_tasks", "attachedToRefId", _HOSTS, "host"),
-    _Reference("tasks", "joinTaskId", ("tasks",), "join"),
+    # A task that cancels children names the call activity that they had.
+    _Reference("tasks", "joinTaskId", ("tasks",), "join", only=_is_of_instance, fields=("type",)),
     _Reference("external_tasks", "joinTaskId", ("tasks",), "join"),
     _Reference("external_tasks", "coordinatorTaskId", ("external_tasks",), "group"),
     _Reference(
