@@ -20,14 +20,12 @@ _FULL = 0.85
 _PER_UNIT = "a transaction for each step, 1 worker"
 _GROUPED = "grouped, 1 worker"
 _HANDED_ON = "grouped and handed on"
-_SILENT = "the same without a line of the log for each step"
 _FLOOR = "floor"
 
 _VARIANTS: Mapping[str, tuple[int, dict[str, object]]] = {
     _PER_UNIT: (1, {"commit_group_size": 1, "hand_on": False}),
     _GROUPED: (1, {"hand_on": False}),
     **{f"{_HANDED_ON}, workers: {count}": (count, {}) for count in _WORKERS},
-    _SILENT: (1, {"log_level": "warning"}),
 }
 
 
@@ -36,7 +34,7 @@ async def run(site: Site, plan: Plan) -> Section:
     variants = {
         name: case
         for name, case in _VARIANTS.items()
-        if case[0] <= plan.most_workers and not (plan.is_brief and name in {_GROUPED, _SILENT})
+        if case[0] <= plan.most_workers and not (plan.is_brief and name == _GROUPED)
     }
     found: dict[str, list[Rate]] = {name: [] for name in (_FLOOR, *variants)}
     for _ in range(plan.rounds):
@@ -92,7 +90,6 @@ def _section(found: Mapping[str, list[Rate]]) -> Section:
             at_least=8,
         )
     )
-    section.add(Figure(name=_SILENT, unit="steps/s", samples=speeds.get(_SILENT, []), floor=floor))
     for fewer, count in pairwise(_WORKERS):
         before = found.get(f"{_HANDED_ON}, workers: {fewer}", [])
         name = f"{_HANDED_ON}, workers: {count}"

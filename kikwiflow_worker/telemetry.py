@@ -94,7 +94,7 @@ class Event(StrEnum):
     )
     TASK_CLAIMED = "task.claimed", LogLevel.DEBUG, "A task belongs to this worker."
     TASK_STARTED = "task.started", LogLevel.DEBUG, "The run of a claimed task began."
-    TASK_COMPLETED = "task.completed", LogLevel.INFO, "A task's outcome is committed."
+    TASK_COMPLETED = "task.completed", LogLevel.DEBUG, "A task's outcome is committed."
     TASK_RETRY_SCHEDULED = (
         "task.retry_scheduled",
         LogLevel.WARNING,

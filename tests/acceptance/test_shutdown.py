@@ -159,7 +159,7 @@ async def test_the_second_signal_tears_no_commit(
     blocked_s: float,
 ) -> None:
     await deploy(client, "job", *a_chain(["at_gate", "at_once"]))
-    worker = workers.start("worker").wait_ready()
+    worker = workers.start("worker", log_level="debug").wait_ready()
     (instance,) = await start(client, "job")
     wait_until(lambda: site.effects(phase="start"), "the handler runs")
 

@@ -84,7 +84,7 @@ async def test_a_frozen_worker_writes_nothing_after_it_wakes_up(
         a_job("STEP_1", "at_gate", "CONFIRM"),
         *a_wait_for_people(),
     )
-    frozen = workers.start("frozen").wait_ready()
+    frozen = workers.start("frozen", log_level="debug").wait_ready()
     (instance,) = await start(client, "job")
     started_at_gate(site, frozen)
     heir = workers.start("heir").wait_ready()
@@ -124,7 +124,7 @@ async def test_a_frozen_worker_cannot_commit_what_another_is_working_on(
     frozen = workers.start("frozen").wait_ready()
     (instance,) = await start(client, "job")
     started_at_gate(site, frozen)
-    heir = workers.start("heir").wait_ready()
+    heir = workers.start("heir", log_level="debug").wait_ready()
     frozen.send(signal.SIGSTOP)
     started_at_gate(site, heir)
 

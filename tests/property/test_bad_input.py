@@ -3,13 +3,10 @@
 ``KIKWIFLOW_TEST_DEEP=1`` runs each with 20,000 examples.
 """
 
-import gc
 import json
 import math
 import os
 import tomllib
-import warnings
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -40,8 +37,9 @@ from tests.support.bad_input import (
 )
 from tests.support.cli import CommandLine, restored_logging
 from tests.support.definitions import PROCESS_FOLDER
+from tests.support.stores import leaking_driver
 
-__all__ = ["restored_logging"]
+__all__ = ["leaking_driver", "restored_logging"]
 
 DEEP = os.environ.get("KIKWIFLOW_TEST_DEEP") == "1"
 pytestmark = [
@@ -189,17 +187,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**paths, "folder": str(folder), "missing": "/nowhere/at all"}
 
 
-@pytest.fixture
-def sockets_of_refused_connections() -> Iterator[None]:
-    """A driver that is closed while it connects leaves its sockets to the garbage collector: let it find them here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        yield
-        gc.collect()
-
-
-@pytest.mark.usefixtures("sockets_of_refused_connections")
-@bounded(150)
+@pytest.mark.usefixtures("leaking_driver")
+@bounded(60)
 @given(data=st.data())
 @pytest.mark.filterwarnings(
     # The driver leaves sockets behind of a server that is not there.
