@@ -230,3 +230,13 @@ def test_printed_settings_can_be_read_again() -> None:
 
 def _no_unicode() -> UnicodeEncodeError:
     return UnicodeEncodeError("utf-8", "s3cr3t\ud800", 6, 7, "surrogates not allowed")
+
+
+def test_a_member_that_does_not_know_its_set_yet_is_an_outage() -> None:
+    # Seen while a member was restarted: its connection knows of no sessions until it has found its set.
+    error = MongoConfigurationError("Sessions are not supported by this MongoDB deployment")
+
+    assert isinstance(translate(error, "committing"), StoreUnavailableError)
+    assert isinstance(
+        translate(MongoConfigurationError("no hosts"), "committing"), ConfigurationError
+    )

@@ -69,6 +69,9 @@ _DNS_OUTAGES = {"Timeout", "LifetimeTimeout", "NoNameservers"}
 """Causes, in dnspython, of the driver's complaint that a ``mongodb+srv`` URI is wrong: the name servers are away."""
 _CONFLICTS = {24, 112}
 
+_NOT_YET = "Sessions are not supported"
+"""What the driver takes for a wrong set-up when it meets a member that is only starting and does not know its set yet."""
+
 TRANSIENT_TRANSACTION = "TransientTransactionError"
 UNKNOWN_COMMIT = "UnknownTransactionCommitResult"
 
@@ -123,6 +126,8 @@ def translate(error: PyMongoError, doing: str) -> Exception:
     code = error.code if isinstance(error, OperationFailure) else None
     if type(error.__cause__).__name__ in _DNS_OUTAGES:
         return StoreUnavailableError(f"{doing} failed, its name cannot be resolved: {error}")
+    if isinstance(error, MongoConfigurationError) and str(error).startswith(_NOT_YET):
+        return StoreUnavailableError(f"{doing} failed, the database is only starting: {error}")
     if isinstance(error, MongoConfigurationError | InvalidURI):
         return ConfigurationError(f"the MongoDB URI cannot be used: {error}")
     refusal = _refusal(error, code)
