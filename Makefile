@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-deep format docs clean
+.PHONY: help setup demo check test test-deep chaos format docs clean
+.PHONY: help setup demo check test test-deep bench format docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -34,6 +35,11 @@ test: setup ## All tests, with real worker processes and a real replica set
 test-deep: setup ## The properties and races by the thousand (about half an hour)
 	KIKWIFLOW_TEST_DEEP=1 KIKWIFLOW_TEST_RACES=1000 $(BIN)/pytest -m deep --timeout 3600
 
+chaos: setup ## Workers and a replica set under load and faults; CHAOS="--seed 7 --minutes 12 ..."
+	$(BIN)/python -m tests.chaos $(CHAOS)
+bench: setup ## Measure the speed against its floor, and write docs/explanation/performance.md (quarter of an hour)
+	$(BIN)/python -m benchmarks
+
 format: setup ## Format the code and sort the imports
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -42,4 +48,4 @@ docs: setup ## Write the generated pages of docs/reference
 	$(BIN)/python scripts/docs.py
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .demo .benchmarks .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -10,7 +10,7 @@ from workers import LogSummary
 from kikwiflow_handlers.bank import Transfer
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
-from kikwiflow_worker.store.protocol import IncidentQuery, InstanceQuery
+from kikwiflow_worker.store.views import IncidentQuery, InstanceQuery
 
 _SHOWN = 3
 

@@ -15,7 +15,7 @@ from workers import WorkerFailedError, WorkerProcess, command_line, stop, summar
 from kikwiflow_handlers.bank import Bank
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.model.runtime import ExternalTask, TaskStatus
-from kikwiflow_worker.store.protocol import TaskQuery
+from kikwiflow_worker.store.views import TaskQuery
 
 _LIMIT_S = 110.0
 _LOOK_S = 0.4

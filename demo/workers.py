@@ -173,6 +173,7 @@ def _options(name: str, directory: Path, port: int) -> list[str]:
         "--health-address": f"127.0.0.1:{port}",
         "--handlers": "kikwiflow-handlers",
         "--log-format": "json",
+        "--log-level": "debug",
     }
     return [str(part) for option in options.items() for part in option]
 

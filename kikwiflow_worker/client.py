@@ -35,13 +35,12 @@ from kikwiflow_worker.operations.correlation import Correlation, CorrelationRequ
 from kikwiflow_worker.operations.migration import MigrationVerdict
 from kikwiflow_worker.operations.services import Invoker, Services
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
-from kikwiflow_worker.store.protocol import (
-    Deployment,
+from kikwiflow_worker.store.protocol import Deployment, ReadStore
+from kikwiflow_worker.store.views import (
     ExternalTaskQuery,
     IncidentQuery,
     InstanceQuery,
     Page,
-    ReadStore,
     TaskQuery,
 )
 from kikwiflow_worker.worker.handlers import HandlerRuntime
@@ -95,6 +94,7 @@ class Kikwiflow:
 
         Raises:
             StoreUnavailableError: It does not answer within a few seconds.
+            StoreRefusedError: It refuses the credentials, or a certificate is not accepted.
             ConfigurationError: The URI cannot be used, or the server has no transactions.
         """
         clock = SystemClock()
@@ -225,7 +225,7 @@ class Kikwiflow:
             instance = await self.get_instance(instance_id)
             if instance.ended_at is not None:
                 return instance
-            if self._clock.monotonic() >= deadline:
+            if not self._clock.monotonic() < deadline:  # nor ever, if it is no number
                 raise OperationError(await self._where(instance, timeout_s))
             await self._clock.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE_S)

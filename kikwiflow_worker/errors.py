@@ -15,6 +15,7 @@
     │  └─ ConflictError            somebody else was faster, or the state forbids it
     └─ StoreError
        ├─ StoreUnavailableError    retryable                                               exit 69
+       │  └─ StoreRefusedError     credentials, roles, certificates                        exit 78
        ├─ ClaimLostError           an ordinary outcome: somebody else holds the task now
        ├─ DuplicateStartError      the start key belongs to an earlier start
        ├─ DuplicateMessageError    the message id belongs to an earlier message
@@ -146,6 +147,17 @@ class StoreUnavailableError(StoreError):
 
     retryable = True
     exit_code = 69
+
+
+class StoreRefusedError(StoreUnavailableError):
+    """The database is there and refuses us: the credentials, the roles of the user, or a certificate.
+
+    Somebody must put that right, so a start or a command ends with it. A worker that runs takes it for an outage: it goes
+    on asking, since passwords and certificates are changed under running workers. Nothing is known to have been written.
+    """
+
+    retryable = False
+    exit_code = 78
 
 
 class ClaimLostError(StoreError):

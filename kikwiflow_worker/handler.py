@@ -11,9 +11,7 @@ definition's ``executor`` or ``providerBean``. It may run more than once for one
 ``ctx.idempotency_key`` to whatever it changes outside.
 """
 
-import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -23,6 +21,7 @@ from typing import TypeVar, overload
 from kikwiflow_worker.errors import VariableError
 from kikwiflow_worker.model.capability import Capability, HandlerKind
 from kikwiflow_worker.model.variables import (
+    LIST_ITEM_BYTES,
     AppendToVariable,
     IncrementVariable,
     SetVariable,
@@ -32,7 +31,9 @@ from kikwiflow_worker.model.variables import (
     Variables,
     apply_change,
     check_name,
+    check_size,
     normalize,
+    size_of,
 )
 
 T = TypeVar("T")
@@ -110,10 +111,15 @@ class EvaluationContext(Mapping[str, Value]):
     def __init__(self, view: StepView, variables: Variables) -> None:
         self.view = view
         """Where this step runs."""
-        # A list or dict belongs to the engine: changing it in place would change nothing that is stored.
-        self._variables = {name: deepcopy(value) for name, value in variables.items()}
+        self._variables = dict(variables)
+        self._copied: set[str] = set()
 
     def __getitem__(self, name: str) -> Value:
+        # A list or dict belongs to the engine: changing it in place would change nothing that is stored. So this step
+        # gets a copy, but only of what it looks at.
+        if name not in self._copied:
+            self._variables[name] = _copy(self._variables[name])
+            self._copied.add(name)
         return self._variables[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -128,7 +134,7 @@ class EvaluationContext(Mapping[str, Value]):
     @property
     def variables(self) -> Variables:
         """A read-only view of all variables."""
-        return MappingProxyType(self._variables)
+        return MappingProxyType(self)
 
     @property
     def instance_id(self) -> str:
@@ -174,7 +180,8 @@ class ExecutionContext(EvaluationContext):
         super().__init__(view, variables)
         self._changes: list[VariableChange] = []
         self._transient = set(transient)
-        self._cancelled = threading.Event()
+        self._list_sizes: dict[str, int] = {}
+        self._is_cancelled = False
 
     def set(self, name: str, value: object, *, transient: bool = False) -> None:
         """Give a variable a value.
@@ -213,14 +220,20 @@ class ExecutionContext(EvaluationContext):
         """Append to a list (a missing one counts as empty). Parallel steps never lose an element.
 
         Raises:
-            VariableError: The variable does not hold a list, or the value cannot be stored.
+            VariableError: The variable does not hold a list, the value cannot be stored, or the list would be too large.
         """
-        self._apply(AppendToVariable(name, normalize(name, value)))
+        normal = normalize(name, value)
+        # Counted along: the size of the whole list anew for each element would be quadratic.
+        before = self._list_sizes.get(name) or size_of(self._variables.get(name, []))
+        size = before + size_of(normal) + LIST_ITEM_BYTES
+        check_size(name, size)
+        self._apply(AppendToVariable(name, normal))
+        self._list_sizes[name] = size
 
     @property
     def is_cancelled(self) -> bool:
         """Whether this step no longer matters: its claim is lost or the worker stops. Long handlers should look."""
-        return self._cancelled.is_set()
+        return self._is_cancelled
 
     @property
     def changes(self) -> tuple[VariableChange, ...]:
@@ -234,12 +247,24 @@ class ExecutionContext(EvaluationContext):
 
     def cancel(self) -> None:
         """Tell the handler that its step no longer matters; called by the worker, from any thread."""
-        self._cancelled.set()
+        self._is_cancelled = True
 
     def _apply(self, change: VariableChange) -> None:
+        self._list_sizes.pop(change.name, None)
         apply_change(self._variables, change)
+        self._copied.discard(change.name)
         if change.name not in self._transient:
             self._changes.append(change)
+
+
+def _copy(value: Value) -> Value:
+    match value:
+        case list():
+            return [_copy(item) for item in value]
+        case dict():
+            return {key: _copy(item) for key, item in value.items()}
+        case _:
+            return value
 
 
 TaskHandler = Callable[

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import isodate
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -28,13 +27,26 @@ from pydantic import (
 
 from kikwiflow_worker.errors import ConfigurationError
 from kikwiflow_worker.model.events import EventLevel
+from kikwiflow_worker.model.texts import is_unicode
+from kikwiflow_worker.setting_values import (
+    UserPath,
+    as_text,
+    checked_address,
+    checked_database,
+    checked_duration,
+    checked_uri,
+    lowered,
+    split_names,
+)
 from kikwiflow_worker.telemetry import LogFormat, LogLevel, mask_credentials
+from kikwiflow_worker.worker.event_loop import EventLoop
 
 ENV_PREFIX = "KIKWIFLOW_"
 _CONFIG_VARIABLE = "KIKWIFLOW_CONFIG"
 _TEST_PREFIX = "KIKWIFLOW_TEST_"
 _DATABASE_KEYS = ("mongodb_uri", "mongodb_uri_file", "embedded")
 _SECRET_KEYS = ("mongodb_uri", "mongodb_uri_file")
+_LONGEST_SHOWN = 100
 _SWITCH = {
     "1": True,
     "true": True,
@@ -52,59 +64,6 @@ _SERVICE_LINK = re.compile(
 )
 
 
-def _checked_uri(value: SecretStr) -> SecretStr:
-    if not re.fullmatch(r"mongodb(\+srv)?://\S+", value.get_secret_value()):
-        raise ValueError(
-            "is not a MongoDB URI; it starts with mongodb:// or mongodb+srv:// and has no spaces"
-        )
-    return value
-
-
-def _no_uri(value: object) -> object:
-    # Path("a://b") is "a:/b", in which nothing would recognise and mask the password any more.
-    if re.match(r"mongodb(\+srv)?:/", str(value)):
-        raise ValueError("is a URI where the path of a file belongs; give it as mongodb_uri")
-    return value
-
-
-def _checked_address(value: str) -> str:
-    host, separator, port = value.rpartition(":")
-    host = host if separator else "127.0.0.1"
-    is_host = re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host)
-    if not is_host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise ValueError("is not HOST:PORT or PORT; write an IPv6 host in brackets")
-    return f"{host}:{port}"
-
-
-def _checked_duration(value: str) -> str:
-    try:
-        isodate.parse_duration(value)
-    except (ValueError, TypeError) as error:  # isodate's own error is a ValueError
-        raise ValueError("is not an ISO 8601 duration; write it as PT3M or P1D") from error
-    if value.startswith("-") or not re.search(r"\d", value):  # isodate takes PT for zero
-        raise ValueError("is negative or has no number; write it as PT3M or P1D")
-    return value
-
-
-def _as_text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _split(value: object) -> object:
-    """Accept ``a,b`` as well as a list, whose items may be ``a,b`` too (a repeated flag)."""
-    items = [value] if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-        return value
-    return tuple(name.strip() for item in items for name in item.split(",") if name.strip())
-
-
-_UserPath = Annotated[Path, AfterValidator(Path.expanduser)]
-
-
 class Settings(BaseModel):
     """All settings of a worker; immutable.
 
@@ -118,22 +77,22 @@ class Settings(BaseModel):
     instance_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] | None = (
         Field(None, description="Name of this worker in logs, metrics and the list of workers.")
     )
-    mongodb_uri: Annotated[SecretStr, AfterValidator(_checked_uri)] | None = Field(
+    mongodb_uri: Annotated[SecretStr, AfterValidator(checked_uri)] | None = Field(
         None, description="Where the database is. Excludes `mongodb_uri_file` and `embedded`."
     )
-    mongodb_uri_file: Annotated[_UserPath, BeforeValidator(_no_uri)] | None = Field(
+    mongodb_uri_file: UserPath | None = Field(
         None,
         description="File that holds nothing but the URI, for mounted secrets. Excludes `mongodb_uri` and `embedded`.",
     )
-    mongodb_database: str = Field(
+    mongodb_database: Annotated[str, AfterValidator(checked_database)] = Field(
         "kikwiflow", pattern=r'^[^/\\. "$*<>:|?\x00]{1,63}$', description="Name of the database."
     )
-    embedded: _UserPath | None = Field(
+    embedded: UserPath | None = Field(
         None,
         description="Start a MongoDB server of its own with its data in this directory; `true`, or the bare flag, means "
         "`$XDG_STATE_HOME/kikwiflow/embedded`. For development. Excludes `mongodb_uri` and `mongodb_uri_file`.",
     )
-    mongod_path: _UserPath | None = Field(
+    mongod_path: UserPath | None = Field(
         None, description="The `mongod` program that `embedded` starts."
     )
     allow_standalone: bool = Field(
@@ -153,6 +112,24 @@ class Settings(BaseModel):
     poll_max_seconds: float = Field(
         5.0, ge=0.01, le=3600, description="Longest wait between two looks while nothing is due."
     )
+    change_streams: bool = Field(
+        default=True,
+        description="Let the database tell an idle worker of work that others make due; without it the next look finds it.",
+    )
+    commit_group_size: int = Field(
+        64,
+        ge=1,
+        le=1000,
+        description="How many tasks that end together share a transaction at most; 1 gives each its own.",
+    )
+    hand_on: bool = Field(
+        default=True,
+        description="Let a worker go on with the next task of a path without claiming it anew.",
+    )
+    event_loop: Annotated[EventLoop, BeforeValidator(lowered)] = Field(
+        EventLoop.AUTO,
+        description="Event loop to run on; `auto` is `uvloop` where it is installed.",
+    )
     grace_seconds: float = Field(
         25.0,
         ge=0,
@@ -169,12 +146,12 @@ class Settings(BaseModel):
         30.0, gt=0, le=3600, description="How long to wait for the database at start."
     )
     health_address: (
-        Annotated[str, BeforeValidator(_as_text), AfterValidator(_checked_address)] | None
+        Annotated[str, BeforeValidator(as_text), AfterValidator(checked_address)] | None
     ) = Field(
         None,
         description="`HOST:PORT` for `/livez`, `/readyz` and `/metrics`; a port alone is on 127.0.0.1.",
     )
-    handlers: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
+    handlers: Annotated[tuple[str, ...], BeforeValidator(split_names)] = Field(
         (),
         description="Load only these handler modules or distributions; empty loads all. Commas separate them outside TOML.",
     )
@@ -184,24 +161,24 @@ class Settings(BaseModel):
         le=10_000,
         description="Attempts in total of a node without a retry policy; 0 or 1 is a single one.",
     )
-    default_retry_interval: Annotated[str, AfterValidator(_checked_duration)] = Field(
+    default_retry_interval: Annotated[str, AfterValidator(checked_duration)] = Field(
         "PT3M",
         description="Wait before a retry where the definition has no policy, as an ISO 8601 duration.",
     )
     history_ttl_days: int = Field(
         30, ge=1, le=36_500, description="How long finished instances are kept, in days."
     )
-    events: Annotated[EventLevel, BeforeValidator(_lower)] = Field(
+    events: Annotated[EventLevel, BeforeValidator(lowered)] = Field(
         EventLevel.OFF,
         description="Outbox events to store with each commit: none, those of instances, external tasks and incidents, or all.",
     )
     events_ttl_days: int = Field(
         7, ge=1, le=36_500, description="How long outbox events are kept, in days."
     )
-    log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
+    log_level: Annotated[LogLevel, BeforeValidator(lowered)] = Field(
         LogLevel.INFO, description="Least grave line to log."
     )
-    log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
+    log_format: Annotated[LogFormat, BeforeValidator(lowered)] = Field(
         LogFormat.AUTO,
         description="Shape of a log line; `auto` is `console` on a terminal and `json` elsewhere.",
     )
@@ -246,7 +223,7 @@ class Settings(BaseModel):
         where = f"{self.sources.get('mongodb_uri_file', 'mongodb_uri_file')}: {mask_credentials(str(self.mongodb_uri_file))}"
         try:
             text = self.mongodb_uri_file.read_text(encoding="utf-8").strip()
-            return _checked_uri(SecretStr(text)).get_secret_value()
+            return checked_uri(SecretStr(text)).get_secret_value()
         except OSError as error:
             raise ConfigurationError(
                 f"{where} cannot be read ({error.strerror}); check the path and its permissions"
@@ -287,6 +264,9 @@ def load_settings(
         if name not in Settings.model_fields:
             problems.append(_unknown(name, found.source))
             continue
+        if not _is_readable(found.value):
+            problems.append(f"{found.source}: is not valid Unicode; correct its bytes to UTF-8")
+            continue
         value = _embedded_directory(found.value, environ) if name == "embedded" else found.value
         given[name] = _Given(value, found.source)
     problems += _take_out_conflicting(given)
@@ -296,6 +276,11 @@ def load_settings(
             "the settings are not valid:\n" + "\n".join(f"  - {each}" for each in problems)
         )
     return settings
+
+
+def _is_readable(value: object) -> bool:
+    texts = value if isinstance(value, list | tuple) else (value,)
+    return all(is_unicode(text) for text in texts if isinstance(text, str))
 
 
 def _validate(given: Mapping[str, _Given], problems: list[str]) -> Settings | None:
@@ -324,7 +309,7 @@ def _from_file(config: Path | None) -> Iterator[tuple[str, _Given]]:
         raise ConfigurationError(
             f"settings file {config} cannot be read ({error.strerror}); check --config or {_CONFIG_VARIABLE}"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = (
             "is not UTF-8"
             if isinstance(error, UnicodeDecodeError)
@@ -357,8 +342,8 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, _Given]]:
             yield name, _Given(value, f"flag {_flag(name)}")
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _flag(name: str, *, negated: bool = False) -> str:
+    return ("--no-" if negated else "--") + name.replace("_", "-")
 
 
 def _embedded_directory(value: object, environ: Mapping[str, str]) -> object:
@@ -405,10 +390,18 @@ def _invalid(name: str, message: str, given: Mapping[str, _Given]) -> str:
         return message
     found = given[name]
     kind, default = _kind_and_default(name)
-    shown = "" if name in _SECRET_KEYS else f" (it is {mask_credentials(repr(found.value))})"
+    shown = (
+        ""
+        if name in _SECRET_KEYS
+        else f" (it is {_shortened(mask_credentials(repr(found.value)))})"
+    )
     message = message.removeprefix("Input ")
     remedy = "correct it" if kind == "text" else f"give {kind}"
     return f"{found.source}: {message}{shown}; {remedy}, or remove it for the default ({default})"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 def _kind_and_default(name: str) -> tuple[str, str]:
@@ -463,6 +456,6 @@ def settings_reference() -> str:
         kind, default = _kind_and_default(name)
         variable = ENV_PREFIX + name.upper()
         lines.append(
-            f"| `{name}` | `{_flag(name)}` | `{variable}` | {kind} | `{default}` | {field.description} |"
+            f"| `{name}` | `{_flag(name, negated=field.default is True)}` | `{variable}` | {kind} | `{default}` | {field.description} |"
         )
     return "\n".join(lines) + "\n"

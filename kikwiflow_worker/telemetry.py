@@ -6,6 +6,8 @@ The catalogues in ``docs/reference`` are generated from here, so a name exists o
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self, TextIO
 
@@ -51,6 +53,7 @@ class Event(StrEnum):
     """
 
     level: LogLevel
+    level_number: int
     meaning: str
 
     def __new__(cls, name: str, level: LogLevel, meaning: str) -> Self:
@@ -58,6 +61,7 @@ class Event(StrEnum):
         member = str.__new__(cls, name)
         member._value_ = name
         member.level = level
+        member.level_number = level.number
         member.meaning = meaning
         return member
 
@@ -90,7 +94,7 @@ class Event(StrEnum):
     )
     TASK_CLAIMED = "task.claimed", LogLevel.DEBUG, "A task belongs to this worker."
     TASK_STARTED = "task.started", LogLevel.DEBUG, "The run of a claimed task began."
-    TASK_COMPLETED = "task.completed", LogLevel.INFO, "A task's outcome is committed."
+    TASK_COMPLETED = "task.completed", LogLevel.DEBUG, "A task's outcome is committed."
     TASK_RETRY_SCHEDULED = (
         "task.retry_scheduled",
         LogLevel.WARNING,
@@ -154,9 +158,20 @@ class Event(StrEnum):
     )
 
 
+@dataclass(slots=True)
+class _Least:
+    """The least grave line that is written, to leave the others out before anything is made of them."""
+
+    level_number: int = 0
+
+
+_least = _Least()
+
+
 def emit(event: Event, **keys: object) -> None:
     """Log ``event`` at its own level with ``keys``; never pass the value of a variable."""
-    structlog.get_logger().log(event.level.number, event, **keys)
+    if event.level_number >= _least.level_number:
+        structlog.get_logger().log(event.level_number, event, **keys)
 
 
 def events_reference() -> str:
@@ -166,16 +181,17 @@ def events_reference() -> str:
 
 
 # Up to the last @ of the word: a password with an unescaped / or @ must not leak its tail.
-_CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s:@/]*):\S*@")
+# A single slash is what a path makes of the two.
+_CREDENTIALS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/{1,2}[^\s:@/]*):\S*@")
 _SECRET_OPTIONS = re.compile(
-    r"\b(authMechanismProperties|proxyPassword|tlsCertificateKeyFilePassword)=[^&\s'\"]*",
+    r"\b(authMechanismProperties|\w*(?:password|passphrase|secret|token))=[^&\s'\"]*",
     re.IGNORECASE,
 )
 
 
 def mask_credentials(text: str) -> str:
     """Return ``text`` with the password and the secret options of each URI in it replaced by ``***``."""
-    if "://" not in text:
+    if ":/" not in text and "=" not in text:
         return text
     return _SECRET_OPTIONS.sub(r"\1=***", _CREDENTIALS.sub(r"\1:***@", text))
 
@@ -201,7 +217,26 @@ def _order_keys(_logger: WrappedLogger, _method: str, line: EventDict) -> EventD
 
 
 class _WorkerLogHandler(logging.StreamHandler[TextIO]):
-    """Marks the handler that ``configure_logging`` installed, so that a second call replaces it."""
+    """Writes all lines; a second call of ``configure_logging`` replaces it."""
+
+    def write(self, line: str) -> None:
+        """Write a finished line. Like the standard library's own, a stream that fails is no error of who logs."""
+        with suppress(OSError, ValueError), self.lock or nullcontext():
+            self.stream.write(line + self.terminator)
+            self.stream.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Takes our own lines past the records of the standard library, which cost more than all the rest of a line."""
+
+    handler: _WorkerLogHandler
+
+    def msg(self, line: str) -> None:
+        """Write a line."""
+        self.handler.write(line)
+
+    log = debug = info = warning = warn = error = critical = exception = fatal = msg
 
 
 def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO) -> None:
@@ -249,13 +284,21 @@ def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO) ->
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.number)
+    _least.level_number = level.number
     logging.getLogger("pymongo").setLevel(max(level.number, logging.WARNING))
+    lines = _Lines(handler)
     structlog.configure(
-        processors=[*shared, ProcessorFormatter.wrap_for_formatter],
+        processors=[*shared, _mask_line, _order_keys, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level.number),
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,  # a later call must reach loggers that exist already
     )
+
+
+def reset_logging() -> None:
+    """Let events be logged as if ``configure_logging`` had not been called; the standard library's loggers stay as they are."""
+    structlog.reset_defaults()
+    _least.level_number = 0
 
 
 class Metrics:

@@ -31,12 +31,8 @@ from kikwiflow_worker.model.runtime import (
 from kikwiflow_worker.operations.execution import Outcome, execute_task
 from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.store.mongo.in_memory import InMemoryStore
-from kikwiflow_worker.store.protocol import (
-    Deployment,
-    ExternalTaskQuery,
-    IncidentQuery,
-    TaskQuery,
-)
+from kikwiflow_worker.store.protocol import Deployment
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 
@@ -138,13 +134,13 @@ class Harness:
     async def run_next(self) -> Outcome | None:
         """Run the task that has been due longest; None if nothing is due."""
         invoker = self._handlers.invoker()
-        claimed = await self._store.queue.claim_due(
-            worker_id=_WORKER_ID, lock=_LOCK, capabilities=invoker.capabilities
+        due = await self._store.queue.claim_due(
+            worker_id=_WORKER_ID, lock=_LOCK, capabilities=invoker.capabilities, limit=1
         )
-        if claimed is None:
+        if not due:
             return None
         services = self.client.services
-        return await execute_task(services, invoker, claimed, services.runtime.commit)
+        return await execute_task(services, invoker, due[0], services.runtime.commit)
 
     async def advance(self, by: timedelta) -> int:
         """Let time pass and run what becomes due in it, each at its own time; return how many tasks ran."""

@@ -16,6 +16,7 @@ import click
 
 from kikwiflow_worker import errors
 from kikwiflow_worker.cli.app import cli
+from kikwiflow_worker.model.limits import LIMITS
 from kikwiflow_worker.settings import Settings, settings_reference
 from kikwiflow_worker.store.mongo.collections import COLLECTION_NAMES, INDEXES, SCHEMA_VERSION
 from kikwiflow_worker.telemetry import events_reference, metrics_reference
@@ -38,7 +39,8 @@ def configuration() -> str:
 def events() -> str:
     return (
         "# Events in the log\n\nEach log line is one event: its name is the `event` field, all else are keys. Lines of a "
-        "step carry `task_id`, `instance_id`, `definition_id`, `node_id`, `attempt`, `worker_id` and `epoch`. "
+        "step carry `task_id`, `instance_id`, `definition_id`, `definition_key`, `definition_version`, `node_id`, `attempt`, "
+        "`worker_id` and `epoch`. "
         "The values of variables are never logged.\n\n" + events_reference()
     )
 
@@ -80,6 +82,20 @@ def stored_documents() -> str:
     head = "| Collection | Index | Keys | Options |\n|---|---|---|---|\n"
     return (
         f"# Indexes\n\nSchema version {SCHEMA_VERSION}. Created at start, before the first poll.\n\n"
+        + head
+        + "\n".join(rows)
+        + "\n"
+    )
+
+
+def limits() -> str:
+    rows = [
+        f"| `{limit.name}` | {limit.value} | {limit.of} | {limit.refused} |" for limit in LIMITS
+    ]
+    head = "| Limit | Value | Of what | What would pass it is refused |\n|---|---|---|---|\n"
+    return (
+        "# Limits\n\nWhat would pass a limit is refused by its name, and nothing is written. The values are constants of "
+        "`kikwiflow_worker.model.limits`; [Limits and load](../explanation/limits.md) says where they come from.\n\n"
         + head
         + "\n".join(rows)
         + "\n"
@@ -140,13 +156,21 @@ def conformance() -> str:
     return page()
 
 
+def field_cases() -> str:
+    sys.path.insert(0, str(ROOT))  # the marks are on tests, which are not installed
+    page: Callable[[], str] = importlib.import_module("tests.support.field_cases").field_cases
+    return page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "configuration.md": configuration,
     "conformance.md": conformance,
     "errors.md": error_reference,
     "events.md": events,
+    "field-cases.md": field_cases,
     "indexes.md": stored_documents,
+    "limits.md": limits,
     "metrics.md": metrics,
 }
 

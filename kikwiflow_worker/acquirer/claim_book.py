@@ -1,7 +1,7 @@
 """Which claims this worker holds, shared between the event loop and the renewal thread."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,13 +22,13 @@ class ClaimBook:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
+        self._births: list[Collection[str]] = []
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    @contextmanager
-    def holding(self, claimed: ClaimedTask, on_lost: Callable[[], None]) -> Iterator[None]:
-        """Hold a claim while the block lasts.
+    def hold(self, claimed: ClaimedTask, on_lost: Callable[[], None]) -> None:
+        """Hold a claim until ``let_go``.
 
         Args:
             on_lost: Called from the renewal thread when the claim turns out to be lost.
@@ -36,21 +36,35 @@ class ClaimBook:
         entry = _Entry(claimed.claim, claimed.locked_until, on_lost)
         with self._lock:
             self._entries[claimed.claim.task_id] = entry
-        try:
-            yield
-        finally:
-            with self._lock:
-                if self._entries.get(claimed.claim.task_id) is entry:
-                    del self._entries[claimed.claim.task_id]
+
+    def let_go(self, claim: Claim) -> None:
+        """Hold a claim no longer: it has ended."""
+        with self._lock:
+            entry = self._entries.get(claim.task_id)
+            if entry is not None and entry.claim == claim:
+                del self._entries[claim.task_id]
 
     @contextmanager
-    def committing(self, claim: Claim) -> Iterator[None]:
-        """Leave a claim out of renewals while its commit is under way (protocol R15)."""
-        self._mark(claim, is_committing=True)
+    def committing(
+        self, claims: Collection[Claim], *, births: Collection[str] = ()
+    ) -> Iterator[set[Claim]]:
+        """Leave claims out of renewals while their commit is under way (protocol R15).
+
+        Yields a set for the claims that the commit has ended: they stay out of renewals until they are let go.
+
+        Args:
+            births: Ids of tasks that the commit may let be born claimed: they are known before it has returned (R4).
+        """
+        ended: set[Claim] = set()
+        with self._lock:
+            self._mark(claims, is_committing=True)
+            self._births.append(births)
         try:
-            yield
+            yield ended
         finally:
-            self._mark(claim, is_committing=False)
+            with self._lock:
+                self._mark([one for one in claims if one not in ended], is_committing=False)
+                self._births.remove(births)
 
     def holds(self, task_id: str) -> bool:
         """Return whether this worker holds the task already."""
@@ -58,9 +72,9 @@ class ClaimBook:
             return task_id in self._entries
 
     def known_ids(self) -> frozenset[str]:
-        """Return the ids of all tasks held."""
+        """Return the ids of all tasks held, and of those that a commit under way may let be born claimed."""
         with self._lock:
-            return frozenset(self._entries)
+            return frozenset(self._entries).union(*self._births)
 
     def to_renew(self, now: float, *, lock_s: float) -> tuple[Claim, ...]:
         """Return the claims to renew: all but those being committed, unless less than a third of their lock is left."""
@@ -73,9 +87,12 @@ class ClaimBook:
 
     def renewed(
         self, claims: tuple[Claim, ...], *, locked_until: float, lost: frozenset[Claim]
-    ) -> None:
-        """Note the result of a renewal, and tell the owners of lost claims."""
-        on_lost: list[Callable[[], None]] = []
+    ) -> tuple[Claim, ...]:
+        """Note the result of a renewal, and tell the owners of lost claims; return those claims.
+
+        A claim whose outcome was committed meanwhile, or is being committed, is not lost.
+        """
+        taken: list[_Entry] = []
         with self._lock:
             for claim in claims:
                 entry = self._entries.get(claim.task_id)
@@ -84,9 +101,10 @@ class ClaimBook:
                 if claim not in lost:
                     entry.locked_until = locked_until
                 elif not entry.is_committing:
-                    on_lost.append(entry.on_lost)
-        for tell in on_lost:
-            tell()
+                    taken.append(entry)
+        for entry in taken:
+            entry.on_lost()
+        return tuple(entry.claim for entry in taken)
 
     def is_locked(self, claim: Claim, now: float) -> bool:
         """Return whether the claim's lock has not lapsed by this worker's own reckoning, so that a handler may start."""
@@ -94,13 +112,8 @@ class ClaimBook:
             entry = self._entries.get(claim.task_id)
             return entry is not None and entry.claim == claim and now < entry.locked_until
 
-    def soonest_lapse(self) -> float | None:
-        """Return when the first lock lapses, on the monotonic clock; None if none is held."""
-        with self._lock:
-            return min((entry.locked_until for entry in self._entries.values()), default=None)
-
-    def _mark(self, claim: Claim, *, is_committing: bool) -> None:
-        with self._lock:
+    def _mark(self, claims: Collection[Claim], *, is_committing: bool) -> None:
+        for claim in claims:
             entry = self._entries.get(claim.task_id)
             if entry is not None and entry.claim == claim:
                 entry.is_committing = is_committing

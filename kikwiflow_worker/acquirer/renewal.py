@@ -3,6 +3,8 @@
 import threading
 from datetime import timedelta
 
+import structlog
+
 from kikwiflow_worker.acquirer.claim_book import ClaimBook
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import KikwiflowError
@@ -64,9 +66,11 @@ class LockRenewer:
         """
         started = self._clock.monotonic()
         claims = self._book.to_renew(started, lock_s=self._lock.total_seconds())
-        lost = self._keeper.renew(claims, lock=self._lock)
-        self._book.renewed(claims, locked_until=started + self._lock.total_seconds(), lost=lost)
-        self._metrics.lock_renewals.labels(result="ok").inc(len(claims) - len(lost))
+        gone = self._keeper.renew(claims, lock=self._lock)
+        lost = self._book.renewed(
+            claims, locked_until=started + self._lock.total_seconds(), lost=gone
+        )
+        self._metrics.lock_renewals.labels(result="ok").inc(len(claims) - len(gone))
         self._metrics.lock_renewals.labels(result="lost").inc(len(lost))
         for claim in lost:
             self._metrics.locks_lost.inc()
@@ -90,3 +94,9 @@ class LockRenewer:
                 self._metrics.lock_renewals.labels(result="failed").inc()
                 emit(Event.STORE_UNAVAILABLE, doing="renewing locks", error=str(error))
                 wait = min(_RETRY_S, interval)
+            except Exception:
+                # Without this thread every lock of the worker would lapse, and none be taken any more.
+                wait = min(_RETRY_S, interval)
+                structlog.get_logger().exception(
+                    Event.SERVICE_CRASHED, service="lock renewal", restarts_in_s=wait
+                )

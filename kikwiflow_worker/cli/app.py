@@ -1,5 +1,7 @@
 """The command ``kikwiflow-worker``: without a subcommand it runs a worker."""
 
+import io
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import TextIO
@@ -28,6 +30,7 @@ from kikwiflow_worker.cli.serve import serve
 from kikwiflow_worker.cli.start import start
 from kikwiflow_worker.cli.store import store
 from kikwiflow_worker.cli.tasks import tasks
+from kikwiflow_worker.cli.verify import verify
 from kikwiflow_worker.cli.worker_process import run_worker_process
 from kikwiflow_worker.cli.workers import workers
 from kikwiflow_worker.errors import ConfigurationError
@@ -50,18 +53,42 @@ class CommandGroup(SectionGroup):
                 args[position] = "--embedded="
         return super().parse_args(ctx, args)
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: object,
+    ) -> click.Context:
+        """Read the command line; what is wrong with it is said without the password in it."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.ClickException as error:
+            raise _without_secrets(error) from None
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; ``kikwiflow_worker.errors`` says which error has which exit code."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except click.ClickException as error:
+            raise _without_secrets(error) from None
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except Exception as error:
-            if invocation(ctx).debug:
-                raise
-            ctx.exit(report_error(error))
+            ctx.exit(report_error(error, debug=invocation(ctx).debug))
+
+
+def _without_secrets(error: click.ClickException) -> click.ClickException:
+    """Return the error that says the same without a password, such as that of a URI given in a wrong place."""
+    said = error.format_message()
+    message = clean(said)
+    if message == said:
+        return error
+    if isinstance(error, click.UsageError):
+        return click.UsageError(message, error.ctx)
+    return click.ClickException(message)
 
 
 @click.group(
@@ -132,6 +159,7 @@ _COMMANDS: Sequence[click.Command] = (
     workers,
     store,
     serve,
+    verify,
     doctor,
 )
 for _command in _COMMANDS:
@@ -140,6 +168,10 @@ for _command in _COMMANDS:
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal may not know a character of a variable: it is shown escaped, the command goes on.
+            stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _show_warning
     cli(prog_name="kikwiflow-worker")
 

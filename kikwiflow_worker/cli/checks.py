@@ -8,10 +8,10 @@ from uuid import uuid4
 
 from kikwiflow_worker.cli.output import when
 from kikwiflow_worker.cli.workers import is_alive
-from kikwiflow_worker.errors import KikwiflowError, StoreUnavailableError
+from kikwiflow_worker.errors import KikwiflowError, StoreRefusedError, StoreUnavailableError
 from kikwiflow_worker.model.unit_of_work import ReserveStartKey, UnitOfWork
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
-from kikwiflow_worker.store.protocol import WorkerRecord
+from kikwiflow_worker.store.views import WorkerRecord
 
 _SKEW_S = 1.0
 """Above this a worker warns too."""
@@ -50,7 +50,7 @@ def failed(check: str, error: KikwiflowError) -> Finding:
     """Return the finding for a check that ended with one of our errors; most say what to do themselves."""
     remedy = (
         "check that MongoDB runs there, and the address: kikwiflow-worker --print-config"
-        if isinstance(error, StoreUnavailableError)
+        if isinstance(error, StoreUnavailableError) and not isinstance(error, StoreRefusedError)
         else None
     )
     return Finding(check, Verdict.FAIL, str(error), remedy)

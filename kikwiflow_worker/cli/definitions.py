@@ -5,13 +5,18 @@ from datetime import datetime
 
 import click
 
-from kikwiflow_worker.cli.options import SectionGroup, connection_options, json_option
+from kikwiflow_worker.cli.options import (
+    SectionGroup,
+    connection_options,
+    json_option,
+    target_version_option,
+)
 from kikwiflow_worker.cli.output import print_json, print_json_items, print_table, when
 from kikwiflow_worker.cli.session import with_client
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.errors import DefinitionNotFoundError
 from kikwiflow_worker.operations.migration import MigrationVerdict
-from kikwiflow_worker.store.protocol import DefinitionSummary
+from kikwiflow_worker.store.views import DefinitionSummary
 
 
 @click.group(cls=SectionGroup)
@@ -98,9 +103,7 @@ Examples:
 """,
 )
 @click.argument("key", metavar="KEY")
-@click.option(
-    "--version", metavar="N", type=int, help="The version to move to; the latest by default."
-)
+@target_version_option
 @click.option("--dry-run", is_flag=True, help="Only say which can be moved.")
 @json_option
 @connection_options

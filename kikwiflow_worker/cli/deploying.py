@@ -17,15 +17,19 @@ from kikwiflow_worker.cli.options import (
 )
 from kikwiflow_worker.cli.output import (
     clean,
+    masked,
     print_json_items,
     print_table,
     record_of,
 )
 from kikwiflow_worker.cli.session import with_client
-from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.errors import InvalidDefinitionError, Problem
 from kikwiflow_worker.model.capability import Capabilities
-from kikwiflow_worker.operations.deployment import check_definition
+from kikwiflow_worker.operations.deployment import (
+    CheckedDefinition,
+    check_definition,
+    deploy_all,
+)
 from kikwiflow_worker.store.protocol import Deployment
 from kikwiflow_worker.worker.registry import load_registry
 
@@ -36,12 +40,16 @@ _OLDER = "new instances still start with a later version; --activate makes this 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A file and all that was found in it; ``source`` is what was checked."""
+    """A file and all that was found in it; ``definition`` is what can be deployed."""
 
     file: str
-    source: bytes
-    key: str | None
+    definition: CheckedDefinition | None
     problems: tuple[Problem, ...]
+
+    @property
+    def key(self) -> str | None:
+        """The definition's key, if the file can be deployed."""
+        return self.definition.file.key if self.definition is not None else None
 
     @property
     def is_valid(self) -> bool:
@@ -80,7 +88,7 @@ def validate(
     """
     checked = _check_all(context, files, check_handlers=check_handlers)
     if as_json:
-        print_json_items([_checked_record(each) for each in checked])
+        print_json_items([masked(_checked_record(each)) for each in checked])
     else:
         _print_problems(checked, err=False)
         click.echo(_summary(checked))
@@ -118,7 +126,7 @@ def deploy(
 ) -> None:
     """Deploy definition files as the next versions of their keys.
 
-    All files are checked first: if one is not valid, none is deployed. A file whose content is deployed already stores
+    All files are checked first and deployed in one transaction: all of them or none. A file whose content is deployed already stores
     nothing. Running instances keep the version they started with.
     """
     checked = _check_all(context, files, check_handlers=check_handlers)
@@ -127,16 +135,14 @@ def deploy(
         click.echo(f"error: nothing was deployed; {_summary(checked)}", err=True)
         context.exit(1)
 
-    async def action(client: Kikwiflow) -> list[Deployment]:
-        return [
-            await client.deploy(each.source, name=each.file, activate=activate) for each in checked
-        ]
-
-    deployments = with_client(context, action)
+    valid = [each.definition for each in checked if each.definition is not None]
+    deployments = with_client(
+        context, lambda client: deploy_all(client.services, valid, activate=activate)
+    )
     if as_json:
         print_json_items(
             [
-                _deployment_record(each.file, done)
+                masked(_deployment_record(each.file, done))
                 for each, done in zip(checked, deployments, strict=True)
             ]
         )
@@ -163,14 +169,14 @@ def _check_all(
 def _check(file: str, capabilities: Capabilities | None) -> _Checked:
     try:
         source = Path(file).read_bytes()
-    except OSError as error:
-        problem = Problem("", f"cannot be read: {error.strerror}", "check the path")
-        return _Checked(file, b"", None, (problem,))
+    except (OSError, ValueError) as error:  # a path with a NUL character is a ValueError
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        return _Checked(file, None, (Problem("", f"cannot be read: {reason}", "check the path"),))
     try:
         checked = check_definition(source, name=file, capabilities=capabilities)
     except InvalidDefinitionError as error:
-        return _Checked(file, source, None, error.problems)
-    return _Checked(file, source, checked.file.key, checked.warnings)
+        return _Checked(file, None, error.problems)
+    return _Checked(file, checked, checked.warnings)
 
 
 def _print_problems(checked: Sequence[_Checked], *, err: bool) -> None:

@@ -21,7 +21,7 @@ from kikwiflow_worker.cli.options import (
     json_option,
     settings_options,
 )
-from kikwiflow_worker.cli.output import print_json_items, print_table
+from kikwiflow_worker.cli.output import masked, print_json_items, print_table
 from kikwiflow_worker.cli.session import log_to_stderr
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import KikwiflowError
@@ -70,7 +70,7 @@ def doctor(context: click.Context, *, as_json: bool) -> None:
         Finding(check, Verdict.SKIP, "not checked") for check in _CHECKS if check not in done
     ]
     if as_json:
-        print_json_items(findings)
+        print_json_items([masked(finding) for finding in findings])
     else:
         print_table(("CHECK", "", "RESULT"), [_row(each) for each in findings])
     if any(finding.verdict is Verdict.FAIL for finding in findings):

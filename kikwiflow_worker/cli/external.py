@@ -13,7 +13,7 @@ from kikwiflow_worker.cli.variables import read_variables, variable_options
 from kikwiflow_worker.cli.words import external_type, key_of, label_of
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.model.runtime import ExternalTask
-from kikwiflow_worker.store.protocol import ExternalTaskQuery, Page
+from kikwiflow_worker.store.views import ExternalTaskQuery, Page
 
 
 @click.group(cls=SectionGroup)

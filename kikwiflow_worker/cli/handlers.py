@@ -13,7 +13,7 @@ from kikwiflow_worker.cli.options import (
     json_option,
     settings_options,
 )
-from kikwiflow_worker.cli.output import print_heading, print_json, print_table
+from kikwiflow_worker.cli.output import masked, print_heading, print_json, print_table
 from kikwiflow_worker.errors import HandlerLoadError
 from kikwiflow_worker.worker.registry import ENTRY_POINT_GROUP, load_registry
 
@@ -51,7 +51,7 @@ def handlers(context: click.Context, *, as_json: bool) -> None:
     only = invocation(context).settings().handlers
     rows, problems = installed_handlers(only)
     if as_json:
-        print_json({"items": rows, "next_cursor": None, "problems": problems})
+        print_json(masked({"items": rows, "next_cursor": None, "problems": problems}))
     else:
         _print_by_module(rows)
     if problems:

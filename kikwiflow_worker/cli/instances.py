@@ -11,6 +11,7 @@ from kikwiflow_worker.cli.options import (
     connection_options,
     json_option,
     page_options,
+    target_version_option,
 )
 from kikwiflow_worker.cli.output import (
     print_json,
@@ -27,10 +28,7 @@ from kikwiflow_worker.model.runtime import (
     InstanceStatus,
     ProcessInstance,
 )
-from kikwiflow_worker.store.protocol import (
-    InstanceQuery,
-    Page,
-)
+from kikwiflow_worker.store.views import InstanceQuery, Page
 
 
 @click.group(cls=SectionGroup)
@@ -235,9 +233,7 @@ Examples:
 """,
 )
 @click.argument("instance_id", metavar="ID")
-@click.option(
-    "--version", metavar="N", type=int, help="The version to move to; the latest by default."
-)
+@target_version_option
 @click.option("--dry-run", is_flag=True, help="Only say whether it can be moved.")
 @json_option
 @connection_options

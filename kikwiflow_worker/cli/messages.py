@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from kikwiflow_worker.cli.options import SectionGroup, connection_options, json_option
+from kikwiflow_worker.cli.options import Seconds, SectionGroup, connection_options, json_option
 from kikwiflow_worker.cli.output import print_json
 from kikwiflow_worker.cli.session import with_client
 from kikwiflow_worker.cli.variables import read_variables, variable_options
+from kikwiflow_worker.operations.correlation import LONGEST_KEEP
 
 
 @click.group(cls=SectionGroup)
@@ -37,7 +38,7 @@ Examples:
 @click.option(
     "--keep-for",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(0, LONGEST_KEEP.total_seconds(), min_open=True),
     help="Keep the message so long if nobody waits for its key yet.",
 )
 @json_option

@@ -1,6 +1,7 @@
 """The options that set a setting, made from the one settings class, and what an invocation was given."""
 
 import difflib
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ _METAVARS = {
     "log_level": "LEVEL",
     "events": "off|lifecycle|full",
     "log_format": "FORMAT",
+    "event_loop": "auto|asyncio|uvloop",
 }
 
 
@@ -168,14 +170,17 @@ def _setting_option(name: str) -> Callable[[_Decorated], _Decorated]:
     shape: dict[str, object] = {"metavar": _METAVARS.get(name, "N")}
     if name.endswith("_seconds"):
         shape["metavar"] = "SECONDS"
+    flag = "--" + name.replace("_", "-")
     if info.annotation is bool:
-        shape = {"flag_value": True}
+        flag, shape = (
+            (f"{flag}/--no-{flag[2:]}", {}) if info.default else (flag, {"flag_value": True})
+        )
     elif name == "handlers":
         shape["multiple"] = True
     elif name == "embedded":
         shape |= {"is_flag": False, "flag_value": ""}
     return click.option(
-        "--" + name.replace("_", "-"),
+        flag,
         name,
         cls=SectionOption,
         section="Database options" if name in CONNECTION else "Worker options",
@@ -206,6 +211,21 @@ def _note_debug(context: click.Context, parameter: click.Parameter, value: objec
         invocation(context).debug = True
 
 
+class Seconds(click.FloatRange):
+    """A length of time: a number as such, neither NaN nor infinite."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number, or refuse the option."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number of seconds", param, ctx)
+        return number
+
+
 def json_option(command: _Decorated) -> _Decorated:
     """Add ``--json``, as the parameter ``as_json``."""
     return click.option(
@@ -225,4 +245,14 @@ def page_options(command: _Decorated) -> _Decorated:
         default=50,
         show_default=True,
         help="How many to list, 1 to 500.",
+    )(command)
+
+
+def target_version_option(command: _Decorated) -> _Decorated:
+    """Add ``--version``, the version that instances are moved to."""
+    return click.option(
+        "--version",
+        metavar="N",
+        type=click.IntRange(1),
+        help="The version to move to; the latest by default.",
     )(command)

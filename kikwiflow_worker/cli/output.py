@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kikwiflow_worker.model.plain_json import iso, to_json
+from kikwiflow_worker.model.texts import storable
 from kikwiflow_worker.telemetry import mask_credentials
 
 _UNLIMITED_WIDTH = 4000
@@ -60,8 +61,21 @@ def record_of(value: object, *, without: Sequence[str] = ()) -> dict[str, object
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False))
+    """Print one JSON document; half of a surrogate pair, as in the name of a file, is escaped."""
+    click.echo(storable(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False)))
+
+
+def masked(value: object) -> object:
+    """Return a value in JSON's types, with passwords in URIs masked: for what we say, not for what a process holds."""
+    match to_json(value):
+        case str(text):
+            return mask_credentials(text)
+        case list(items):
+            return [masked(item) for item in items]
+        case dict(items):
+            return {name: masked(item) for name, item in items.items()}
+        case other:
+            return other
 
 
 def print_json_items(items: Sequence[object], next_cursor: str | None = None) -> None:

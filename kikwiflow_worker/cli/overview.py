@@ -22,12 +22,7 @@ from kikwiflow_worker.model.runtime import (
     Incident,
     ProcessInstance,
 )
-from kikwiflow_worker.store.protocol import (
-    ExternalTaskQuery,
-    IncidentQuery,
-    InstanceQuery,
-    TaskQuery,
-)
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, InstanceQuery, TaskQuery
 
 _SHOWN = 100
 """How many tasks, children and incidents of one instance are shown."""

@@ -8,6 +8,7 @@ import click
 
 from kikwiflow_worker.cli.definitions import suggest_key
 from kikwiflow_worker.cli.options import (
+    Seconds,
     SectionCommand,
     connection_options,
     json_option,
@@ -52,7 +53,7 @@ Examples:
     "--wait",
     "wait_s",
     metavar="SECONDS",
-    type=click.FloatRange(0),
+    type=Seconds(0),
     help="Wait this long for its end; exit with 1 if it has not ended by then.",
 )
 @json_option

@@ -1,22 +1,15 @@
 """Checking what is stored, and upgrading what an older release stored."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 import click
 
 from kikwiflow_worker.cli.checks import Finding, Verdict
-from kikwiflow_worker.cli.connection import database_address, store_options
-from kikwiflow_worker.cli.options import SectionGroup, connection_options, invocation, json_option
-from kikwiflow_worker.cli.output import print_json, print_json_items, print_table
-from kikwiflow_worker.cli.session import log_to_stderr
-from kikwiflow_worker.clock import SystemClock
+from kikwiflow_worker.cli.options import SectionGroup, connection_options, json_option
+from kikwiflow_worker.cli.output import masked, print_json, print_json_items, print_table
+from kikwiflow_worker.cli.session import with_store
 from kikwiflow_worker.store.mongo.collections import SCHEMA_VERSION
 from kikwiflow_worker.store.mongo.inspection import Findings, Inspection
-from kikwiflow_worker.store.mongo.store import MongoStore
-
-T = TypeVar("T")
 
 _UPGRADE = "kikwiflow-worker store upgrade"
 _NEWER = "use the release that wrote it"
@@ -51,10 +44,10 @@ def check(context: click.Context, *, sample: int, as_json: bool) -> None:
 
     Workers may run meanwhile. Exits with 1 if a check fails.
     """
-    inspection = _with_store(context, lambda opened: opened.inspect(sample=sample))
+    inspection = with_store(context, lambda opened: opened.inspect(sample=sample))
     findings = list(_findings(inspection, sample))
     if as_json:
-        print_json_items(findings)
+        print_json_items([masked(finding) for finding in findings])
     else:
         print_table(
             ("CHECK", "", "RESULT"),
@@ -74,7 +67,7 @@ def upgrade(context: click.Context, *, as_json: bool) -> None:
     Take a backup before it. It can be repeated: an upgrade that was interrupted goes on. A new database is prepared.
     Indexes of ours with other options are made anew; those of others are left alone.
     """
-    done = _with_store(context, lambda opened: opened.upgrade())
+    done = with_store(context, lambda opened: opened.upgrade())
     if as_json:
         print_json(done)
         return
@@ -83,24 +76,6 @@ def upgrade(context: click.Context, *, as_json: bool) -> None:
     for name, count in done.documents.items():
         click.echo(f"{name}: {count} documents changed")
     click.echo(f"indexes made: {', '.join(done.indexes) or 'none, all were there'}")
-
-
-def _with_store(context: click.Context, action: Callable[[MongoStore], Awaitable[T]]) -> T:
-    """Return what ``action`` returns for a store that is not prepared; it is closed afterwards."""
-    settings = invocation(context).settings()
-    log_to_stderr(settings)
-
-    async def act(uri: str, database: str) -> T:
-        opened = MongoStore.open(
-            uri, database, clock=SystemClock(), options=store_options(settings)
-        )
-        try:
-            return await action(opened)
-        finally:
-            await opened.close()
-
-    with database_address(settings) as address:
-        return asyncio.run(act(address.uri, address.database))
 
 
 def _findings(inspection: Inspection, sample: int) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.engine.time_values import parse_time_value
 from kikwiflow_worker.errors import NotFoundError
 from kikwiflow_worker.model.runtime import ExecutableTask, HostKind, TaskStatus, TaskType
-from kikwiflow_worker.store.protocol import Page, TaskQuery
+from kikwiflow_worker.store.views import Page, TaskQuery
 
 
 @click.group(cls=SectionGroup)

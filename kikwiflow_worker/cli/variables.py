@@ -1,6 +1,7 @@
 """Variables on the command line: ``--var name=value`` and ``--vars-file``."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -52,7 +53,7 @@ def read_variables(pairs: Sequence[str], vars_file: Path | None) -> dict[str, ob
 
 def _value(name: str, text: str) -> object:
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
         if text.startswith(_JSON_BEGINNINGS):
             raise click.UsageError(
@@ -70,16 +71,25 @@ def _from_file(path: Path) -> dict[str, object]:
     where = "standard input" if str(path) == "-" else str(path)
     try:
         with click.open_file(str(path), encoding="utf-8-sig") as file:
-            content = json.load(file, parse_constant=_refuse_constant)
+            content = json.load(
+                file,
+                parse_constant=_refuse_constant,
+                parse_float=_finite,
+                object_pairs_hook=_distinct,
+            )
     except OSError as error:
         raise click.UsageError(f"--vars-file {where} cannot be read: {error.strerror}") from None
     except json.JSONDecodeError as error:
         raise click.UsageError(
             f"--vars-file {where} is not valid JSON at line {error.lineno} column {error.colno}: {error.msg}"
         ) from None
+    except _RepeatedKeyError as error:
+        raise click.UsageError(
+            f"--vars-file {where} has the key {error} twice in one object; keep one"
+        ) from None
     except (ValueError, RecursionError):
         raise click.UsageError(
-            f"--vars-file {where} is not JSON in UTF-8 that can be read (NaN and Infinity are no JSON)"
+            f"--vars-file {where} is not JSON in UTF-8 that can be read (NaN, Infinity and 1e999 are no JSON numbers)"
         ) from None
     if not isinstance(content, dict):
         raise click.UsageError(
@@ -90,6 +100,25 @@ def _from_file(path: Path) -> dict[str, object]:
 
 def _shortened(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
+class _RepeatedKeyError(Exception):
+    """An object of the file says two things under one name."""
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RepeatedKeyError(repr(next(name for name in names if names.count(name) > 1)))
+    return content
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def _refuse_constant(constant: str) -> NoReturn:

@@ -18,13 +18,11 @@ from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.telemetry import Event, Metrics, configure_logging, emit
 from kikwiflow_worker.worker.daemon import StopResult, Surroundings, Worker, WorkerOptions
+from kikwiflow_worker.worker.event_loop import loop_factory
 from kikwiflow_worker.worker.health import HealthServer, HealthState
 from kikwiflow_worker.worker.registry import HandlerRegistry, load_registry
 from kikwiflow_worker.worker.signals import exit_now, install_signal_handlers
 from kikwiflow_worker.worker.systemd import Notifier
-
-_FINISH_S = 5.0
-"""Beyond grace and cancellation, for the last commits and releases."""
 
 
 def run_worker_process(settings: Settings) -> None:
@@ -36,6 +34,7 @@ def run_worker_process(settings: Settings) -> None:
     """
     configure_logging(settings.log_level, settings.log_format, sys.stdout)
     options = _options(settings)
+    new_loop = loop_factory(settings.event_loop)
     registry = load_registry(settings.handlers)
     _announce(registry)
     metrics = Metrics(CollectorRegistry(), version=__version__, instance=options.instance_name)
@@ -49,7 +48,8 @@ def run_worker_process(settings: Settings) -> None:
         if server is not None:
             server.start()
         try:
-            result = asyncio.run(_run(settings, options, address, registry, health, metrics))
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                result = runner.run(_run(settings, options, address, registry, health, metrics))
         finally:
             if server is not None:
                 server.stop()
@@ -97,7 +97,7 @@ async def _run(
     install_signal_handlers(
         asyncio.get_running_loop(),
         worker.request_stop,
-        deadline_s=options.grace_s + options.cancel_s + _FINISH_S,
+        deadline_s=options.stop_s,
         cold_deadline_s=options.cancel_s,
     )
     try:
@@ -133,6 +133,9 @@ def _options(settings: Settings) -> WorkerOptions:
         lock_s=settings.lock_seconds,
         poll_interval_s=settings.poll_interval_seconds,
         poll_max_s=settings.poll_max_seconds,
+        change_streams=settings.change_streams,
+        commit_group_size=settings.commit_group_size,
+        hand_on=settings.hand_on,
         grace_s=settings.grace_seconds,
         cancel_s=settings.shutdown_cancel_seconds,
         startup_timeout_s=settings.startup_timeout_seconds,

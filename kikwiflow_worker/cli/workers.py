@@ -8,7 +8,7 @@ from kikwiflow_worker.cli.options import SectionCommand, connection_options, jso
 from kikwiflow_worker.cli.output import print_json_items, print_table, record_of, when
 from kikwiflow_worker.cli.session import with_client
 from kikwiflow_worker.client import Kikwiflow
-from kikwiflow_worker.store.protocol import WorkerRecord
+from kikwiflow_worker.store.views import WorkerRecord
 
 _SILENT_AFTER = timedelta(seconds=45)
 """A worker says every ten seconds that it lives; four in a row must be missing."""

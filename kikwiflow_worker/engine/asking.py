@@ -85,10 +85,9 @@ def attempt(
         draft.rest_at(visit)
         return PathState.RESTED
     try:
-        view, variables = draft.view(visit), draft.variables.visible()
         reply = None
         if capability is not None:
-            reply = yield ask(capability, view, variables)
+            reply = yield ask(capability, draft.view(visit), draft.variables.visible())
             draft.time_passed(getattr(reply, "at", None))
         if not isinstance(reply, Raised):
             return accept(reply)

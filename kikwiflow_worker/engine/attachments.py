@@ -7,7 +7,7 @@ from kikwiflow_worker.engine.boundary_rules import boundary_event_ids
 from kikwiflow_worker.engine.draft import Draft
 from kikwiflow_worker.engine.effects import Failure, fatal_failure
 from kikwiflow_worker.engine.schedules import first_occurrence
-from kikwiflow_worker.engine.visits import Visit, derived_id
+from kikwiflow_worker.engine.visits import Visit, derived_id, part_id
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.handler import CorrelationItem
 from kikwiflow_worker.model.definition import ProcessDefinition
@@ -117,7 +117,7 @@ def _add_first_cycle(draft: Draft, visit: Visit, timer: BoundaryNonInterruptiveT
     if first is not None:
         cycle = replace(
             visit,
-            id=derived_id(visit.id, f"cycle#{first.number}"),
+            id=part_id(visit.id, f"cycle#{first.number}"),
             task_type=TaskType.NON_INTERRUPTIVE_TIMER,
             head=None,
         )

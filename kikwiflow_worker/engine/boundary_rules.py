@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from kikwiflow_worker.engine.findings import at, error, suggestion, warning
+from kikwiflow_worker.engine.findings import Suggestions, at, error, warning
 from kikwiflow_worker.errors import Problem
 from kikwiflow_worker.model.definition import DefinitionFile
 from kikwiflow_worker.model.nodes import (
@@ -47,32 +47,35 @@ def boundary_event_ids(node: FlowNode) -> tuple[str, ...]:
 def boundary_problems(definition: DefinitionFile) -> Iterator[Problem]:
     """Yield everything that is wrong between boundary events and their hosts."""
     hosts: dict[str, list[str]] = {}
+    suggestions = Suggestions(definition.flow_nodes)
     for node in definition.flow_nodes.values():
         for event_id in boundary_event_ids(node):
             hosts.setdefault(event_id, []).append(node.id)
     for node in definition.flow_nodes.values():
         if isinstance(node, Host):
-            yield from _list_problems(node, definition)
+            yield from _list_problems(node, definition, suggestions)
             yield from _error_code_problems(node, definition)
         if isinstance(node, BoundaryEvent):
             yield from _attachment_problems(node, hosts.get(node.id, []), definition)
 
 
-def _list_problems(host: Host, definition: DefinitionFile) -> Iterator[Problem]:
+def _list_problems(
+    host: Host, definition: DefinitionFile, suggestions: Suggestions
+) -> Iterator[Problem]:
     allowed = _ALLOWED[host.type]
+    listed: set[str] = set()
     for index, event_id in enumerate(host.boundary_event_ids):
         path = at(host.id, "boundaryEventIds", index)
         event = definition.flow_nodes.get(event_id)
         if event is None:
-            hint = suggestion(event_id, list(definition.flow_nodes))
-            yield error(path, f"there is no node {event_id!r}", hint)
+            yield error(path, f"there is no node {event_id!r}", suggestions.of(event_id))
         elif event.type not in allowed:
             yield error(
                 path,
                 f"{event_id!r} is of type {event.type}, which cannot be attached to {host.type}",
                 f"attach one of {', '.join(allowed)}",
             )
-        elif event_id in host.boundary_event_ids[:index]:
+        elif event_id in listed:
             yield error(path, f"{event_id!r} is listed twice", "list it once")
         elif isinstance(event, BoundaryErrorHandler) and isinstance(host, ExternalTaskNode):
             yield warning(
@@ -80,6 +83,7 @@ def _list_problems(host: Host, definition: DefinitionFile) -> Iterator[Problem]:
                 f"{event_id!r} can never fire, an external task runs no handler",
                 "attach it to the executable task whose errors it is for",
             )
+        listed.add(event_id)
 
 
 def _error_code_problems(host: Host, definition: DefinitionFile) -> Iterator[Problem]:

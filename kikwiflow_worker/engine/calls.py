@@ -2,30 +2,46 @@
 
 from dataclasses import replace
 
+from kikwiflow_worker.engine.asking import PathState, Steps, fail
+from kikwiflow_worker.engine.attachments import attach_boundary_events
 from kikwiflow_worker.engine.draft import Draft
-from kikwiflow_worker.engine.visits import Visit, derived_id
+from kikwiflow_worker.engine.effects import fatal_failure
+from kikwiflow_worker.engine.visits import Visit, derived_id, part_id
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.limits import MAX_CALL_DEPTH, MAX_CHILDREN
 from kikwiflow_worker.model.nodes import CallActivity, IterationMode
 from kikwiflow_worker.model.runtime import (
     Branch,
     ExecutableTask,
+    HostKind,
     Loop,
     Parent,
     ProcessInstance,
     TaskType,
 )
-from kikwiflow_worker.model.variables import Value, Variables
-
-MAX_DEPTH = 20
-"""Call activities above one another; more is taken for a process that calls itself without end."""
-
-MAX_CHILDREN = 10_000
-"""Children of one call activity."""
+from kikwiflow_worker.model.variables import Value, Variables, check_total
 
 OUTPUTS = "kikwiflow.outputs"
 
 CALL_ORIGIN = "CALL_ACTIVITY"
+
+
+def call(draft: Draft, visit: Visit, node: CallActivity) -> Steps:
+    """Add the rows of a call activity and of its boundary events; a failure stays with the node; always rests.
+
+    Raises:
+        StepFailed: The node is the head of a claimed task and failed.
+        StepFailedError: It failed and a caller drives the segment.
+    """
+    try:
+        elements = elements_of(node, draft.variables.visible())
+    except ExecutionError as error:
+        fail(draft, visit, fatal_failure(error))
+        return PathState.RESTED
+    waiting = replace(visit, id=derived_id(visit.id, node.id), head=None)
+    call_children(draft, waiting, node, elements)
+    return (yield from attach_boundary_events(draft, waiting, HostKind.EXECUTABLE_TASK))
 
 
 def elements_of(node: CallActivity, variables: Variables) -> tuple[Value, ...]:
@@ -43,7 +59,7 @@ def elements_of(node: CallActivity, variables: Variables) -> tuple[Value, ...]:
         )
     if len(found) > MAX_CHILDREN:
         raise ExecutionError(
-            f"call activity {node.id} would start {len(found):,} children, the limit is {MAX_CHILDREN:,}; "
+            f"call activity {node.id} would start {len(found):,} children, the limit is {MAX_CHILDREN:,} (MAX_CHILDREN); "
             "split the list"
         )
     return tuple(found)
@@ -67,7 +83,7 @@ def add_starter(draft: Draft, coordinator: Visit, index: int, element: Value) ->
     branch = branch_of(coordinator.id, index)
     starter = replace(
         coordinator,
-        id=derived_id(coordinator.id, f"starter#{index}"),
+        id=part_id(coordinator.id, f"starter#{index}"),
         task_type=TaskType.CALL_ACTIVITY_STARTER,
         branch=branch,
     )
@@ -102,12 +118,13 @@ def new_child(
     A starter whose child was cancelled counts that as an occurrence, and starts another one.
 
     Raises:
-        ExecutionError: Call activities are nested deeper than ``MAX_DEPTH``.
+        ExecutionError: Call activities are nested deeper than ``MAX_CALL_DEPTH``.
+        VariableTooLargeError: With its element the child would pass the limit of an instance.
     """
     depth = parent.parent.depth + 1 if parent.parent else 1
-    if depth > MAX_DEPTH:
+    if depth > MAX_CALL_DEPTH:
         raise ExecutionError(
-            f"call activity {node.id} is nested {depth} deep, the limit is {MAX_DEPTH}; "
+            f"call activity {node.id} is nested {depth} deep, the limit is {MAX_CALL_DEPTH} (MAX_CALL_DEPTH); "
             "does the process call itself without end?"
         )
     loop, branch = starter.loop, starter.branch
@@ -116,6 +133,7 @@ def new_child(
     variables = dict(parent.variables)
     if node.collection_variable and node.element_variable:
         variables[node.element_variable] = loop.element[0]
+    check_total(variables, before=parent.variables)
     suffix = f"#{loop.index}" if node.collection_variable is not None else ""
     return ProcessInstance(
         id=derived_id(starter.id, f"child#{starter.occurrence or 0}"),

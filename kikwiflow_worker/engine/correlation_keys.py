@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.handler import CorrelationItem
+from kikwiflow_worker.model.limits import MAX_GROUP_KEYS
 from kikwiflow_worker.model.nodes import (
     BoundaryInterruptiveCatchEvent,
     CatchType,
@@ -76,6 +77,12 @@ def _checked(
             node,
             f"has {len(first_of_key)} correlation keys where one is allowed",
             "make its source give one, or use an EVENT_CATCHER with the catchType GROUP",
+        )
+    if len(first_of_key) > MAX_GROUP_KEYS:
+        raise _error(
+            node,
+            f"has {len(first_of_key):,} correlation keys, the limit is {MAX_GROUP_KEYS:,} (MAX_GROUP_KEYS)",
+            "make its source give fewer and retry, or wait for them in a call activity",
         )
     return tuple(first_of_key.values())
 

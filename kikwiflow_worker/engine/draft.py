@@ -22,6 +22,7 @@ from kikwiflow_worker.handler import CorrelationItem, StepView
 from kikwiflow_worker.model.capability import Capabilities, Capability
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventLevel, EventType, OutboxEvent, is_recorded
+from kikwiflow_worker.model.limits import MAX_INLINE_NODES, MAX_NESTED_SPLITS, MAX_STEP_NODES
 from kikwiflow_worker.model.nodes import ExecutableTaskNode, FlowNode, RetryPolicy
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -41,9 +42,6 @@ from kikwiflow_worker.model.unit_of_work import (
     RecordEvent,
 )
 from kikwiflow_worker.model.variables import Value
-
-MAX_INLINE_NODES = 1000
-"""A segment that ran this many nodes rests at the next task, so that a loop neither starves others nor never commits."""
 
 
 class StepFailedError(ExecutionError):
@@ -109,6 +107,7 @@ class Draft:
         self._surroundings = surroundings
         self._caller_drives = caller_drives
         self._visited = 0
+        self._nesting = 0
         self._origin = origin
         self._events = 0
 
@@ -116,24 +115,45 @@ class Draft:
         """Count one node; return whether the segment has run long enough to rest at the next task.
 
         Raises:
-            ExecutionError: It has run far longer without meeting any task: the definition loops for ever.
+            ExecutionError: All its paths together pass more nodes than one commit may.
         """
         self._visited += 1
-        if self._visited > 2 * MAX_INLINE_NODES:
+        if self._visited > MAX_STEP_NODES:
             raise ExecutionError(
-                f"more than {2 * MAX_INLINE_NODES} nodes without a task to rest at; "
-                "the definition has a loop of gateways that never ends"
+                f"one step passes more than {MAX_STEP_NODES:,} nodes (MAX_STEP_NODES); "
+                "set commitBefore on a task of the branches, or make the splits smaller"
             )
         return self._visited > MAX_INLINE_NODES
+
+    def enter_split(self, split: FlowNode) -> None:
+        """Begin the branches of a split.
+
+        Raises:
+            ExecutionError: It is inside too many others that have no task to rest at between them.
+        """
+        self._nesting += 1
+        if self._nesting > MAX_NESTED_SPLITS:
+            raise ExecutionError(
+                f"split {split.id} is inside more than {MAX_NESTED_SPLITS} others without a task between them "
+                "(MAX_NESTED_SPLITS); put one before it"
+            )
+
+    def leave_split(self) -> None:
+        """End the branches of a split."""
+        self._nesting -= 1
 
     def time_passed(self, now: datetime | None) -> None:
         """Note the time after user code ran: due dates and retries are counted from there."""
         if now is not None:
             self.now = max(self.now, now)
 
+    def records(self, event: EventType) -> bool:
+        """Return whether events of this type are stored; if not, their payload need not be put together."""
+        return is_recorded(event, self._surroundings.event_level)
+
     def record(self, event: EventType, payload: Mapping[str, Value]) -> None:
         """Add an event, if events of its type are stored; call it where the thing happens, to keep the order."""
-        if not is_recorded(event, self._surroundings.event_level):
+        if not self.records(event):
             return
         self._events += 1
         fact = OutboxEvent(
@@ -176,20 +196,20 @@ class Draft:
         self, visit: Visit, *, due_at: datetime | None = None, occurrence: int | None = None
     ) -> None:
         """Add an executable task that waits for its due time and for a worker with the capability."""
-        self._insert(replace(self._task(visit, due_at=due_at), occurrence=occurrence))
+        self._insert(self._task(visit, due_at=due_at, occurrence=occurrence))
 
     def rest_at_join(
         self, visit: Visit, *, pending: tuple[str, ...], loop: Loop | None = None
     ) -> None:
         """Add the join or coordinator that waits for the ``pending`` branches; without any it goes on at once."""
-        task = replace(self._task(visit, due_at=None), pending_branch_ids=pending, loop=loop)
+        task = self._task(visit, pending_branch_ids=pending, loop=loop)
         if pending:
             task = replace(task, status=TaskStatus.AWAITING_BRANCHES, claimable_at=None)
         self._insert(task)
 
     def rest_at_starter(self, visit: Visit, loop: Loop) -> None:
         """Add the task that starts one child of a call activity."""
-        self._insert(replace(self._task(visit, due_at=None), loop=loop))
+        self._insert(self._task(visit, loop=loop))
 
     def wait_outside(self, visit: Visit, **waits_for: Any) -> None:
         """Add an external task; ``waits_for`` are further fields of ``ExternalTask``."""
@@ -225,7 +245,7 @@ class Draft:
         """
         if self._caller_drives:
             raise StepFailedError(self.instance.id, visit.node.id, failure) from failure.cause
-        born = self._task(visit, due_at=None)
+        born = self._task(visit)
         verdict = self.verdict(visit.node, failure, attempts=0, retries_left=born.retries_left)
         failed = replace(born, attempts=verdict.attempts, error=failure.message)
         match verdict:
@@ -254,7 +274,9 @@ class Draft:
     def _insert(self, task: ExecutableTask) -> None:
         self.changes.append(InsertTask(task))
 
-    def _task(self, visit: Visit, *, due_at: datetime | None) -> ExecutableTask:
+    def _task(
+        self, visit: Visit, *, due_at: datetime | None = None, **fields: Any
+    ) -> ExecutableTask:
         return ExecutableTask(
             id=visit.id,
             type=visit.task_type,
@@ -270,6 +292,7 @@ class Draft:
             tenant_id=self.instance.tenant_id,
             branch=visit.branch,
             attached_to=visit.attached_to,
+            **fields,
         )
 
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from kikwiflow_worker.handler import CorrelationItem, StepView
 from kikwiflow_worker.model.capability import Capability
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.texts import storable
 from kikwiflow_worker.model.unit_of_work import UnitOfWork
 from kikwiflow_worker.model.variables import Value, VariableChange, Variables
 
@@ -193,8 +194,8 @@ def fatal_failure(error: Exception, *, stack_trace: str = "") -> Failure:
     return Failure(
         kind=FailureKind.FATAL,
         error_type=type(error).__name__,
-        message=str(error),
-        stack_trace=stack_trace,
+        message=storable(str(error)),
+        stack_trace=storable(stack_trace),
         cause=error,
     )
 

@@ -1,10 +1,12 @@
 """How the rules of validation report what they find."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kikwiflow_worker.errors import ExecutionError, Problem
 from kikwiflow_worker.model.file_problems import closest
 from kikwiflow_worker.model.json_source import json_path
+
+_GUESSES = 50
 
 
 def at(node_id: str, *parts: str | int) -> str:
@@ -28,10 +30,21 @@ def unreadable(path: str, text: str, reason: ExecutionError) -> Problem:
     return error(path, f"{text!r} cannot be used: {what}", hint)
 
 
-def suggestion(word: str, words: list[str]) -> str:
-    """Return "did you mean" with the closest of ``words``, or the advice to write one of them."""
-    guess = closest(word, words)
-    return f"did you mean {guess!r}?" if guess else "write the key of an entry of flowNodes"
+class Suggestions:
+    """Guesses what an unknown key was meant to be.
+
+    Each guess compares the key with all others, so a file that is wrong throughout gets the first ones only.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = tuple(words)
+        self._left = _GUESSES
+
+    def of(self, word: str) -> str:
+        """Return "did you mean" with the closest key, or the advice to write one."""
+        self._left -= 1
+        guess = closest(word, self._words) if self._left >= 0 else None
+        return f"did you mean {guess!r}?" if guess else "write the key of an entry of flowNodes"
 
 
 def is_blank(text: str | None) -> bool:

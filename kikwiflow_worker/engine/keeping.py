@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from kikwiflow_worker.engine.draft import Draft
 from kikwiflow_worker.engine.time_values import delay_after
-from kikwiflow_worker.engine.visits import Visit, derived_id
+from kikwiflow_worker.engine.visits import Visit, part_id
 from kikwiflow_worker.model.messages import Message, MessageStatus, keeper_of
 from kikwiflow_worker.model.unit_of_work import InsertTask, RecordMessage
 
@@ -22,7 +22,7 @@ def keep_message(draft: Draft, visit: Visit, key: str, keep_for: str) -> None:
     """
     kept_until = delay_after(keep_for, draft.now)
     message = Message(
-        id=derived_id(visit.id, "message"),
+        id=part_id(visit.id, "message"),
         key=key,
         tenant_id=draft.instance.tenant_id,
         variables={},
@@ -32,4 +32,4 @@ def keep_message(draft: Draft, visit: Visit, key: str, keep_for: str) -> None:
         expires_at=max(kept_until, draft.now + _REMEMBERED),
     )
     draft.changes.append(RecordMessage(message))
-    draft.changes.append(InsertTask(keeper_of(message, task_id=derived_id(message.id, "keeper"))))
+    draft.changes.append(InsertTask(keeper_of(message, task_id=part_id(message.id, "keeper"))))

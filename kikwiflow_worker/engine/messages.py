@@ -8,7 +8,7 @@ from kikwiflow_worker.engine.draft import Draft, Surroundings
 from kikwiflow_worker.engine.recording import record_completed, record_finished
 from kikwiflow_worker.engine.running import host_end
 from kikwiflow_worker.engine.segments import Segment, SegmentResult, result_of
-from kikwiflow_worker.engine.visits import derived_id
+from kikwiflow_worker.engine.visits import derived_id, part_id
 from kikwiflow_worker.engine.walk import target_of, walk
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import NodeStatus
@@ -138,6 +138,7 @@ def _ended(
     guard = CompleteExternalTask(
         task_id=task.id,
         instance_id=task.instance_id,
+        definition_id=task.definition_id,
         node_id=task.node_id,
         completed_at=draft.now,
         completed_by=actor,
@@ -154,7 +155,7 @@ def _arrival(draft: Draft, task: ExternalTask) -> InsertTask:
     """The record that a branch ended, for one that had no executable task of its own (protocol R9)."""
     return InsertTask(
         ExecutableTask(
-            id=derived_id(task.id, "arrival"),
+            id=part_id(task.id, "arrival"),
             type=TaskType.ARRIVAL,
             node_id=task.node_id,
             instance_id=task.instance_id,

@@ -11,6 +11,7 @@ from kikwiflow_worker.engine.timing_rules import (
     timer_problems,
 )
 from kikwiflow_worker.errors import Problem
+from kikwiflow_worker.model.limits import MAX_BRANCHES
 from kikwiflow_worker.model.nodes import (
     BoundaryErrorHandler,
     BoundaryInterruptiveCatchEvent,
@@ -114,6 +115,11 @@ def _outgoing_problems(node: FlowNode) -> Iterator[Problem]:
         case ParallelGateway():
             if not node.outgoing:
                 yield error(path, "a split has no outgoing flow", "add one flow for each branch")
+            if len(node.outgoing) > MAX_BRANCHES:
+                found = (
+                    f"{len(node.outgoing):,} branches, the limit is {MAX_BRANCHES:,} (MAX_BRANCHES)"
+                )
+                yield error(path, found, "start them with a call activity over a list")
         case ExclusiveGateway():
             return
         case _:

@@ -21,7 +21,8 @@ from kikwiflow_worker.model.variables import Value
 
 def record_started(draft: Draft, instance: ProcessInstance) -> None:
     """The instance was created; its variables are those at the end of the first segment."""
-    draft.record(EventType.PROCESS_INSTANCE_STARTED, started_payload(instance))
+    if draft.records(EventType.PROCESS_INSTANCE_STARTED):
+        draft.record(EventType.PROCESS_INSTANCE_STARTED, started_payload(instance))
 
 
 def record_finished(
@@ -34,6 +35,8 @@ def record_finished(
     failure: Failure | None = None,
 ) -> None:
     """A node was run, was interrupted, or failed."""
+    if not draft.records(EventType.FLOW_NODE_FINISHED):
+        return
     draft.record(
         EventType.FLOW_NODE_FINISHED,
         {
@@ -57,6 +60,8 @@ def record_answer(
     draft: Draft, gateway: ExclusiveGateway, answer: str | None, flow: SequenceFlow
 ) -> None:
     """A gateway chose a flow."""
+    if not draft.records(EventType.GATEWAY_ANSWER_RESOLVED):
+        return
     draft.record(
         EventType.GATEWAY_ANSWER_RESOLVED,
         {

@@ -20,7 +20,7 @@ from kikwiflow_worker.engine.recording import record_cycle, record_failure, reco
 from kikwiflow_worker.engine.retries import GiveUp, TryAgain
 from kikwiflow_worker.engine.schedules import is_missed, next_occurrence
 from kikwiflow_worker.engine.segments import Segment, SegmentResult, result_of, start_instance
-from kikwiflow_worker.engine.visits import Visit, derived_id
+from kikwiflow_worker.engine.visits import Visit, part_id
 from kikwiflow_worker.engine.walk import walk
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.definition import ProcessDefinition
@@ -30,6 +30,7 @@ from kikwiflow_worker.model.runtime import (
     Attachment,
     Branch,
     ClaimedTask,
+    ExecutableTask,
     Loop,
     ProcessInstance,
     TaskStatus,
@@ -96,11 +97,24 @@ def _go_on(draft: Draft, claimed: ClaimedTask, node: FlowNode) -> Segment:
     task = claimed.task
     state = yield from walk(draft, node.id, task.branch, after=task.id, head=task)
     before: tuple[Change, ...] = ()
-    if task.type in {TaskType.JOIN_GATEWAY, TaskType.CALL_ACTIVITY_COORDINATOR}:
+    if task.type is TaskType.JOIN_GATEWAY or _has_called(task):
         before += (RemoveArrivals(task.id),)
-    if task.attached_to is None and has_waiting_event(draft.definition, node):
+    if _is_host(task) and has_waiting_event(draft.definition, node):
         before += (Detach(task.id),)
     return _ended(draft, claimed, state, before)
+
+
+def _has_called(task: ExecutableTask) -> bool:
+    """Return whether a task is a call activity whose children were started; without a loop it has yet to start them."""
+    return task.type is TaskType.CALL_ACTIVITY_COORDINATOR and task.loop is not None
+
+
+def _is_host(task: ExecutableTask) -> bool:
+    """Return whether boundary events can wait beside a task: not while its node is only being set up."""
+    if task.type is TaskType.CALL_ACTIVITY_COORDINATOR:
+        return _has_called(task)
+    is_set_up = task.type not in {TaskType.TIMER_SCHEDULE, TaskType.KEY_RESOLUTION}
+    return is_set_up and task.attached_to is None
 
 
 def _end_host(draft: Draft, claimed: ClaimedTask, node: FlowNode, attached: Attachment) -> Segment:
@@ -138,7 +152,7 @@ def _fire_beside(
     missed = is_missed(timer, due_at=due_at, now=draft.now)
     state = PathState.ENDED
     if not missed:
-        private = Branch(derived_id(task.id, "path"), None)
+        private = Branch(part_id(task.id, "path"), None)
         state = yield from walk(draft, timer.id, private, after=task.id, head=task)
     cycle = next_occurrence(
         timer,
@@ -156,7 +170,7 @@ def _fire_beside(
     if cycle is not None:
         following = replace(
             task,
-            id=derived_id(task.id, f"cycle#{cycle.due_at.isoformat()}"),
+            id=part_id(task.id, f"cycle#{cycle.due_at.isoformat()}"),
             status=TaskStatus.PENDING,
             due_at=cycle.due_at,
             claimable_at=cycle.due_at,

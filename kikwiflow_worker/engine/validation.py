@@ -7,6 +7,7 @@ from kikwiflow_worker.engine.node_rules import node_problems
 from kikwiflow_worker.errors import Problem
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
 from kikwiflow_worker.model.definition import DefinitionFile
+from kikwiflow_worker.model.limits import MAX_NODES
 from kikwiflow_worker.model.nodes import (
     BoundaryInterruptiveCatchEvent,
     BoundaryInterruptiveTimer,
@@ -30,6 +31,9 @@ def validate(definition: DefinitionFile) -> list[Problem]:
     Args:
         definition: A file that could be read, or a deployed version.
     """
+    if len(definition.flow_nodes) > MAX_NODES:
+        found = f"has {len(definition.flow_nodes):,} nodes, the limit is {MAX_NODES:,} (MAX_NODES)"
+        return [error("flowNodes", found, "split the process with call activities")]
     problems: list[Problem] = []
     if is_blank(definition.key):
         problems.append(error("key", "is blank", "write the name under which versions are counted"))

@@ -1,6 +1,8 @@
 """Visits: one passage of a path through a node, and the id that belongs to it."""
 
+import re
 from dataclasses import dataclass
+from hashlib import sha1
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from kikwiflow_worker.model.capability import Capability
@@ -31,12 +33,31 @@ class Visit:
 
 
 def derived_id(before: str, name: str) -> str:
-    """Return the id of what follows ``before`` under ``name``: the same whenever a step is repeated."""
-    return str(uuid5(_namespace(before), name))
+    """Return the id of what follows ``before`` under ``name``: the same whenever a step is repeated.
+
+    It is ``uuid5(UUID(before), name)``, written out because every node that a path passes needs one.
+    """
+    text = sha1(_namespace(before) + name.encode(), usedforsecurity=False).hexdigest()
+    variant = _VARIANTS[text[16]]
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{variant}{text[17:20]}-{text[20:32]}"
 
 
-def _namespace(before: str) -> UUID:
+def part_id(of: str, name: str) -> str:
+    """Return the id of what belongs to ``of`` and is no node, such as a cycle: that of no node, whatever nodes are called."""
+    return str(uuid5(NAMESPACE_OID, f"part of {of}\n{name}"))
+
+
+_CANONICAL = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+_VARIANTS = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
+"""The digit by which a UUID of RFC 4122 says so, for each that the hash may have in its place."""
+
+
+def _namespace(before: str) -> bytes:
+    """Return the bytes of the UUID ``before``, or of one that stands for it: callers name some things themselves."""
+    if _CANONICAL.fullmatch(before):
+        return bytes.fromhex(before.replace("-", ""))
     try:
-        return UUID(before)
+        return UUID(before).bytes
     except ValueError:
-        return uuid5(NAMESPACE_OID, before)
+        return uuid5(NAMESPACE_OID, before).bytes

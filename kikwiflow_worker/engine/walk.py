@@ -7,15 +7,15 @@ does not have, and at a node that failed (design 3).
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
+from itertools import count
 
 from kikwiflow_worker.engine.asking import (
     PathState,
     Steps,
     ask_due_date,
-    ask_keys,
     attempt,
-    fail,
     keys_provider,
     unexpected,
 )
@@ -27,30 +27,26 @@ from kikwiflow_worker.engine.attachments import (
     set_up,
     wait_for_keys,
 )
-from kikwiflow_worker.engine.calls import call_children, elements_of
+from kikwiflow_worker.engine.calls import call
 from kikwiflow_worker.engine.draft import Draft
 from kikwiflow_worker.engine.effects import (
     Answered,
     AskAnswer,
     CallHandler,
-    Deliver,
-    Delivered,
     Effect,
     FailureKind,
     HandlerReturned,
-    NobodyWaits,
     Raised,
     Reply,
-    fatal_failure,
-    technical_failure,
 )
 from kikwiflow_worker.engine.gateways import choose_flow
-from kikwiflow_worker.engine.keeping import KEEP_FOR, keep_message
 from kikwiflow_worker.engine.recording import record_answer, record_finished
+from kikwiflow_worker.engine.throwing import throw
 from kikwiflow_worker.engine.visits import Visit, derived_id
 from kikwiflow_worker.errors import ExecutionError
 from kikwiflow_worker.model.capability import Capability, HandlerKind
-from kikwiflow_worker.model.events import NodeStatus
+from kikwiflow_worker.model.events import EventType, NodeStatus
+from kikwiflow_worker.model.limits import MAX_INLINE_NODES
 from kikwiflow_worker.model.nodes import (
     BoundaryErrorHandler,
     BoundaryEvent,
@@ -114,21 +110,26 @@ class _Walk:
         self._answered: Callable[[], None] | None = None
 
     def run(self, node_id: str, head: ExecutableTask | None) -> Steps:
-        while True:
+        for passed in count(1):
+            if passed > 2 * MAX_INLINE_NODES:
+                raise ExecutionError(
+                    f"a path passes more than {2 * MAX_INLINE_NODES:,} nodes without a task to rest at "
+                    "(twice MAX_INLINE_NODES); the definition has a loop of gateways that never ends"
+                )
             self._at_boundary = self._draft.count_node() or self._at_boundary
             node = self._draft.definition.node(node_id)
             self._visit_id = head.id if head else derived_id(self._visit_id, node.id)
             started_at = self._draft.now
             target = yield from self._step(node, head)
-            is_silent = isinstance(node, ParallelGateway) or self._arrives(node, head)
-            if target is not PathState.RESTED and not is_silent:
-                record_finished(self._draft, node, started_at, self._status_of(target))
+            if self._draft.records(EventType.FLOW_NODE_FINISHED):
+                self._record(node, head, started_at, target)
             if self._answered is not None:
                 self._answered()
                 self._answered = None
             if isinstance(target, PathState):
                 return target
             node_id, head = target, None
+        raise AssertionError("counting never ends")
 
     def _step(self, node: FlowNode, head: ExecutableTask | None) -> Step:  # noqa: C901 - one case per node type
         match node:
@@ -166,6 +167,17 @@ class _Walk:
                 | BoundaryInterruptiveCatchEvent()
             ):
                 return (yield from self._boundary_event(node, head))
+
+    def _record(
+        self,
+        node: FlowNode,
+        head: ExecutableTask | None,
+        started_at: datetime,
+        target: str | PathState,
+    ) -> None:
+        is_silent = isinstance(node, ParallelGateway) or self._arrives(node, head)
+        if target is not PathState.RESTED and not is_silent:
+            record_finished(self._draft, node, started_at, self._status_of(target))
 
     def _arrives(self, node: FlowNode, head: ExecutableTask | None) -> bool:
         """Return whether a branch ends here: at any join or end, which is then not run itself."""
@@ -250,43 +262,17 @@ class _Walk:
         return (yield from attach_boundary_events(draft, waiting, HostKind.EXECUTABLE_TASK))
 
     def _thrower(self, node: EventThrower, head: ExecutableTask | None) -> Step:
-        draft = self._draft
         visit = self._visit(node, TaskType.EVENT_THROW, keys_provider(node), head)
-        rests = self._at_boundary or node.commit_before or draft.has_delivered
-        items = yield from ask_keys(draft, visit, node, rests=rests)
-        if isinstance(items, PathState):
-            return items
-        reply = yield Deliver(items[0].key, draft.instance.tenant_id, draft.own_waits)
-        match reply:
-            case Delivered(_, unit):
-                draft.has_delivered = True
-                draft.guards.extend(unit.guards)
-                draft.changes.extend(unit.changes)
-                return self._leave(node)
-            case NobodyWaits() if KEEP_FOR in node.extension_properties:
-                keep_message(draft, visit, items[0].key, node.extension_properties[KEEP_FOR])
-                return self._leave(node)
-            case NobodyWaits():
-                message = f"thrower {node.id}: no instance waits for its key; the throw is repeated as any failed task"
-                fail(draft, visit, technical_failure("NotCorrelated", message))
-                return PathState.RESTED
-            case _:
-                raise unexpected(node, reply)
+        rests = self._at_boundary or node.commit_before
+        rested = yield from throw(self._draft, visit, node, rests=rests)
+        return self._leave(node) if rested is None else rested
 
     def _call_activity(self, node: CallActivity, head: ExecutableTask | None) -> Step:
-        draft = self._draft
         if head is not None and head.loop is not None:
             self._decided_by(node)
             return self._leave(node)
         visit = self._visit(node, TaskType.CALL_ACTIVITY_COORDINATOR, head=head)
-        try:
-            elements = elements_of(node, draft.variables.visible())
-        except ExecutionError as error:
-            fail(draft, visit, fatal_failure(error))
-            return PathState.RESTED
-        waiting = replace(visit, id=derived_id(visit.id, node.id), head=None)
-        call_children(draft, waiting, node, elements)
-        return (yield from attach_boundary_events(draft, waiting, HostKind.EXECUTABLE_TASK))
+        return (yield from call(self._draft, visit, node))
 
     def _split(self, node: ParallelGateway) -> Step:
         """Start every branch in this commit; go straight on if none of them rests (protocol R9)."""
@@ -295,12 +281,14 @@ class _Walk:
         join = draft.definition.node(node.target_join_id or "")
         join_task_id = derived_id(self._visit_id, join.id)
         pending: list[str] = []
+        draft.enter_split(node)
         for index, flow in enumerate(node.outgoing):
             inner = Branch(f"{join_task_id}:{index}", join_task_id)
             target = target_of(node, flow)
             state = yield from walk(draft, target, inner, after=inner.id, at_boundary=True)
             if state is PathState.RESTED:
                 pending.append(inner.id)
+        draft.leave_split()
         if pending:
             waiting = Visit(join_task_id, join, TaskType.JOIN_GATEWAY, self._branch)
             draft.rest_at_join(waiting, pending=tuple(pending))

@@ -1,12 +1,15 @@
 """The variables of a running step: what user code sees, and what is to be stored."""
 
 from kikwiflow_worker.model.variables import (
+    AppendToVariable,
     Value,
     VariableChange,
     Variables,
     apply_change,
+    check_size,
     check_total,
     net_changes,
+    size_of,
 )
 
 
@@ -44,13 +47,16 @@ class WorkingVariables:
             transient: All transient variables after the handler.
 
         Raises:
-            VariableError: A sum left 64 bits, or all variables together would pass the limit of an instance.
+            VariableError: A sum left 64 bits, a list became too large, or all variables together would pass the limit
+                of an instance.
         """
         if changes:
             stored = dict(self._stored)
             for change in changes:
                 apply_change(stored, change)
-            check_total(stored)
+            for name in {each.name for each in changes if isinstance(each, AppendToVariable)}:
+                check_size(name, size_of(stored.get(name)))
+            check_total(stored, before=self._stored)
             self._changes = net_changes([*self._changes, *changes])
             self._stored = stored
         self._transient = dict(transient)

@@ -6,10 +6,12 @@ order of keys, or in what the engine itself assigns have the same canonical text
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from kikwiflow_worker.errors import InvalidDefinitionError, Problem
+from kikwiflow_worker.model.limits import MAX_DEFINITION_BYTES
 
 ASSIGNED_FIELDS = frozenset({"id", "version", "checksum"})
 """Top-level fields that the engine assigns at deploy; those of a file are ignored."""
@@ -51,8 +53,15 @@ def read_object(source: str | bytes, *, name: str) -> tuple[dict[str, object], s
         name: What messages call the file.
 
     Raises:
-        InvalidDefinitionError: Not UTF-8, not JSON, not an object, or keys that occur twice.
+        InvalidDefinitionError: Too long, not UTF-8, not JSON, not an object, or keys that occur twice.
     """
+    size = len(source) if isinstance(source, bytes) else len(source.encode(errors="replace"))
+    if size > MAX_DEFINITION_BYTES:
+        _refuse(
+            f"has {size:,} bytes, the limit is {MAX_DEFINITION_BYTES:,} (MAX_DEFINITION_BYTES)",
+            "split the process with call activities",
+            name=name,
+        )
     text = _decoded(source, name=name)
     try:
         data: object = json.loads(
@@ -127,8 +136,8 @@ def _decoded(source: str | bytes, *, name: str) -> str:
 def _as_object(pairs: list[tuple[str, object]]) -> _ParsedObject:
     parsed = _ParsedObject(pairs)
     if len(parsed) < len(pairs):
-        keys = [key for key, _ in pairs]
-        parsed.repeated = tuple(key for key in parsed if keys.count(key) > 1)
+        times = Counter(key for key, _ in pairs)
+        parsed.repeated = tuple(key for key in parsed if times[key] > 1)
     return parsed
 
 

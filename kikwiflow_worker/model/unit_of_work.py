@@ -13,6 +13,7 @@ from kikwiflow_worker.model.messages import Message
 from kikwiflow_worker.model.runtime import (
     Branch,
     Claim,
+    ClaimedTask,
     ExecutableTask,
     ExternalTask,
     HostKind,
@@ -63,11 +64,13 @@ class CompleteExternalTask:
     """The external task is done; a second completion finds a record of the first.
 
     Attributes:
+        definition_id: Of the version by which the unit was decided: a migration meanwhile makes it decide anew.
         pending_keys: For a group of keys: those that must still be pending, so that two last keys cannot both be the last.
     """
 
     task_id: str
     instance_id: str
+    definition_id: str
     node_id: str
     completed_at: datetime
     completed_by: str | None
@@ -121,9 +124,9 @@ class SettleMessage:
     tenant_id: str | None
 
 
-ClaimGuard: TypeAlias = (
-    RemoveTask | ArriveTask | RescheduleTask | FailTask | StartChild | AwaitNextChild
-)
+CLAIM_GUARDS = RemoveTask | ArriveTask | RescheduleTask | FailTask | StartChild | AwaitNextChild
+
+ClaimGuard: TypeAlias = CLAIM_GUARDS
 """Decides about the claimed task of a unit."""
 
 Guard: TypeAlias = ClaimGuard | CompleteExternalTask | MatchKey | EndHost | SettleMessage
@@ -285,8 +288,10 @@ class Committed:
         ended: The instances that this commit ended, as they went into the history.
         claimable: Executable tasks that any worker may claim at once: inserted due, or joins released by this commit.
         released: How many of them are joins whose last branch arrived.
+        handed_on: The task that was born claimed by the worker that committed; not counted in ``claimable``.
     """
 
     ended: tuple[ProcessInstance, ...] = ()
     claimable: int = 0
     released: int = 0
+    handed_on: ClaimedTask | None = None

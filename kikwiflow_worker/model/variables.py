@@ -15,18 +15,18 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from uuid import UUID
 
 from kikwiflow_worker.errors import VariableError, VariableTooLargeError
+from kikwiflow_worker.model.limits import (
+    MAX_INSTANCE_BYTES,
+    MAX_VALUE_DEPTH,
+    MAX_VARIABLE_BYTES,
+)
+from kikwiflow_worker.model.texts import is_unicode
 
 Value: TypeAlias = "bool | int | float | str | bytes | datetime | Decimal | UUID | list[Value] | dict[str, Value] | None"
 Variables: TypeAlias = Mapping[str, Value]
 
-MAX_VARIABLE_BYTES = 1024 * 1024
-"""A larger variable is refused when it is set: store a reference instead."""
-
-MAX_INSTANCE_BYTES = 8 * 1024 * 1024
-"""All variables of an instance together; half of what one MongoDB document can hold."""
-
-MAX_DEPTH = 60
-"""Nesting of lists and dicts; MongoDB refuses documents nested deeper than 100."""
+LIST_ITEM_BYTES = 6
+"""What an element of a list takes besides itself, about: its type and its index as text."""
 
 _INT64 = range(-(2**63), 2**63)
 _MAX_DECIMAL_DIGITS = 34
@@ -46,13 +46,21 @@ def normalize(name: str, value: object) -> Value:
     """
     check_name(name)
     normal = _normal(name, value, "", 0)
-    size = size_of(normal)
+    check_size(name, size_of(normal))
+    return normal
+
+
+def check_size(name: str, size: int) -> None:
+    """Refuse a variable of ``size`` bytes.
+
+    Raises:
+        VariableTooLargeError: It is larger than ``MAX_VARIABLE_BYTES``.
+    """
     if size > MAX_VARIABLE_BYTES:
         raise VariableTooLargeError(
             name,
-            f"has {size:,} bytes, the limit is {MAX_VARIABLE_BYTES:,}; store it elsewhere and keep a reference",
+            f"has {size:,} bytes, the limit is {MAX_VARIABLE_BYTES:,} (MAX_VARIABLE_BYTES); store it elsewhere and keep a reference",
         )
-    return normal
 
 
 def normalize_all(values: Mapping[str, object]) -> dict[str, Value]:
@@ -74,27 +82,38 @@ def check_name(name: object) -> None:
     """
     if not isinstance(name, str) or not name:
         raise VariableError(str(name), "needs a name that is a non-empty text")
-    if len(name) > 255 or "\0" in name or not _is_unicode(name):
+    if len(name) > 255 or "\0" in name or not is_unicode(name):
         raise VariableError(
             name[:40], "needs a name of at most 255 valid characters without the NUL character"
         )
 
 
-def check_total(variables: Variables) -> None:
+def check_total(variables: Variables, *, before: Variables | None = None) -> None:
     """Refuse variables that are too large together.
+
+    Args:
+        before: What there was: parallel branches together may have passed the limit, and a step that adds nothing is
+            let through.
 
     Raises:
         VariableTooLargeError: They pass ``MAX_INSTANCE_BYTES``; the largest variable is named.
     """
-    sizes = {name: size_of(value) + len(name) * 2 for name, value in variables.items()}
+    sizes = _sizes(variables)
     total = sum(sizes.values())
-    if total > MAX_INSTANCE_BYTES:
-        largest = max(sizes, key=lambda name: sizes[name])
-        raise VariableTooLargeError(
-            largest,
-            f"is the largest of variables that have {total:,} bytes together, the limit of an instance is "
-            f"{MAX_INSTANCE_BYTES:,}; unset what is no longer needed or keep references",
-        )
+    if total <= MAX_INSTANCE_BYTES:
+        return
+    if before is not None and total <= sum(_sizes(before).values()):
+        return
+    largest = max(sizes, key=lambda name: sizes[name])
+    raise VariableTooLargeError(
+        largest,
+        f"is the largest of variables that have {total:,} bytes together, the limit of an instance is "
+        f"{MAX_INSTANCE_BYTES:,} (MAX_INSTANCE_BYTES); unset what is no longer needed or keep references",
+    )
+
+
+def _sizes(variables: Variables) -> dict[str, int]:
+    return {name: size_of(value) + len(name) * 2 for name, value in variables.items()}
 
 
 def size_of(value: Value) -> int:
@@ -105,7 +124,7 @@ def size_of(value: Value) -> int:
         case bytes():
             return len(value) + 6
         case list():
-            return 8 + sum(size_of(item) + 6 for item in value)
+            return 8 + sum(size_of(item) + LIST_ITEM_BYTES for item in value)
         case dict():
             return 8 + sum(
                 size_of(item) + len(key.encode("utf-8", "surrogatepass")) + 2
@@ -162,8 +181,10 @@ def _float_text(value: float) -> str:
 
 
 def _normal(name: str, value: object, path: str, depth: int) -> Value:  # noqa: C901, PLR0912 - one case per type
-    if depth > MAX_DEPTH:
-        raise VariableError(name, f"is nested deeper than {MAX_DEPTH} levels")
+    if depth > MAX_VALUE_DEPTH:
+        raise VariableError(
+            name, f"is nested deeper than {MAX_VALUE_DEPTH} levels (MAX_VALUE_DEPTH)"
+        )
     match value:
         case None | bool():
             return value
@@ -179,7 +200,7 @@ def _normal(name: str, value: object, path: str, depth: int) -> Value:  # noqa: 
         case float() | UUID() | bytes():
             return value
         case str():
-            if not _is_unicode(value):
+            if not is_unicode(value):
                 raise VariableError(name, f"holds a text that is not valid Unicode{_at(path)}")
             return str(value)
         case datetime():
@@ -220,13 +241,15 @@ def _normal_items(
 ) -> dict[str, Value]:
     normal: dict[str, Value] = {}
     for key, item in items:
-        if not isinstance(key, str) or not _is_unicode(key):
+        if not isinstance(key, str) or not is_unicode(key):
             raise VariableError(name, f"holds a dict whose key {key!r} is not a text{_at(path)}")
         normal[str(key)] = _normal(name, item, f"{path}.{key}", depth + 1)
     return normal
 
 
 def _normal_decimal(name: str, value: Decimal, path: str) -> Decimal:
+    if value.is_nan():  # of its kinds the database knows one
+        return Decimal("NaN")
     if value.is_finite():
         digits = value.as_tuple()
         exponent = int(digits.exponent)
@@ -239,10 +262,6 @@ def _normal_decimal(name: str, value: Decimal, path: str) -> Decimal:
 
 def _at(path: str) -> str:
     return f" at {path}" if path else ""
-
-
-def _is_unicode(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -282,6 +301,8 @@ VariableChange: TypeAlias = SetVariable | UnsetVariable | IncrementVariable | Ap
 def apply_change(variables: dict[str, Value], change: VariableChange) -> None:
     """Apply one change to ``variables`` in place, as the store will.
 
+    What a list of many appends comes to is for the caller to check, once (``check_size``).
+
     Raises:
         VariableError: Incrementing what is not a number, or appending to what is not a list.
     """
@@ -301,7 +322,7 @@ def apply_change(variables: dict[str, Value], change: VariableChange) -> None:
                 raise VariableError(
                     name, f"cannot be appended to: it holds a {type(items).__name__}"
                 )
-            variables[name] = normalize(name, [*items, value])
+            variables[name] = [*items, value]
 
 
 def net_changes(changes: Sequence[VariableChange]) -> tuple[VariableChange, ...]:

@@ -15,6 +15,7 @@ from kikwiflow_worker.errors import (
 )
 from kikwiflow_worker.model.messages import Message, MessageStatus, keeper_of
 from kikwiflow_worker.model.runtime import ProcessInstance
+from kikwiflow_worker.model.texts import check_texts, tenant_scoped
 from kikwiflow_worker.model.unit_of_work import InsertTask, RecordMessage, UnitOfWork
 from kikwiflow_worker.model.variables import Variables, normalize_all
 from kikwiflow_worker.operations.instances import (
@@ -152,7 +153,7 @@ async def _keep(
 
 def keeper_id(message: Message) -> str:
     """Return the id of the task that tries a kept message again."""
-    return derived_id(f"message of {message.tenant_id or ''}", message.id)
+    return derived_id(f"message of {tenant_scoped('', message.tenant_id)}", message.id)
 
 
 def _message(
@@ -172,6 +173,12 @@ def _message(
 
 
 def _check(request: CorrelationRequest) -> None:
+    check_texts(
+        correlation_key=request.key,
+        tenant=request.tenant_id,
+        actor=request.actor,
+        message_id=request.message_id,
+    )
     if not request.key.strip():
         raise OperationError("a message needs the correlation key that somebody waits for")
     if request.keep_for is not None and not timedelta(0) < request.keep_for <= LONGEST_KEEP:

@@ -1,5 +1,6 @@
 """Checking and deploying definitions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kikwiflow_worker.engine.validation import missing_handlers, validate
@@ -43,3 +44,10 @@ async def deploy(
 ) -> Deployment:
     """Store a checked definition as the next version of its key, unless it is there already."""
     return await services.definitions.put(checked.file, activate=activate)
+
+
+async def deploy_all(
+    services: Services, checked: Sequence[CheckedDefinition], *, activate: bool = False
+) -> tuple[Deployment, ...]:
+    """Store checked definitions as ``deploy`` does, all of them or none."""
+    return await services.definitions.put_all([each.file for each in checked], activate=activate)

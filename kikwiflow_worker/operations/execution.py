@@ -140,7 +140,9 @@ async def _deliver_kept(
     """Deliver a kept message if somebody waits for it by now; look again later, less and less often, if not."""
     try:
         unit = await _kept_unit(services, invoker, claimed)
-        return Outcome(_kind_of_look(unit), await commit(unit), unit=unit)
+        stays = isinstance(unit.guards[0], RescheduleTask)
+        kind = OutcomeKind.KEPT if stays else OutcomeKind.COMPLETED
+        return Outcome(kind, await commit(unit), unit=unit)
     except ClaimLostError as lost:
         if isinstance(lost.guard, RemoveTask | RescheduleTask):
             return Outcome(OutcomeKind.CLAIM_LOST)
@@ -151,7 +153,7 @@ async def _deliver_kept(
         reason = f"its receiver cannot take it: {error}"
     unit = UnitOfWork((_look_again(services, claimed, reason),), ())
     try:
-        return Outcome(_kind_of_look(unit), await commit(unit), unit=unit)
+        return Outcome(OutcomeKind.KEPT, await commit(unit), unit=unit)
     except ClaimLostError:
         return Outcome(OutcomeKind.CLAIM_LOST)
 
@@ -172,11 +174,6 @@ async def _kept_unit(services: Services, invoker: Invoker, claimed: ClaimedTask)
     received = await drive(services, end_wait(receiver, delivery, surroundings), invoker)
     settle = SettleMessage(message.id, message.tenant_id)
     return UnitOfWork((remove, settle, *received.unit.guards), received.unit.changes)
-
-
-def _kind_of_look(unit: UnitOfWork) -> OutcomeKind:
-    stays = isinstance(unit.guards[0], RescheduleTask)
-    return OutcomeKind.KEPT if stays else OutcomeKind.COMPLETED
 
 
 def _look_again(services: Services, claimed: ClaimedTask, reason: str) -> RescheduleTask:
@@ -213,9 +210,7 @@ async def _commit(
         except (ClaimLostError, StoreUnavailableError):
             raise
         except (StoreError, VariableTooLargeError) as error:
-            too_large = isinstance(error, VariableTooLargeError)
-            kind = IncidentType.VARIABLES_TOO_LARGE if too_large else IncidentType.FAILED_JOB
-            result = _refused(services, claimed, error, kind)
+            result = _refused(services, claimed, error)
             committed = await commit(result.unit)
     except ClaimLostError as lost:
         return await _lost(claimed, lost, commit)
@@ -249,7 +244,7 @@ async def _run(
     except (StepCancelledError, StoreUnavailableError):
         raise
     except (ExecutionError, DefinitionError) as error:
-        return _refused(services, claimed, error, IncidentType.FAILED_JOB)
+        return _refused(services, claimed, error)
     except Exception as error:
         failure = fatal_failure(error, stack_trace=traceback.format_exc())
         return _give_up(services, claimed, IncidentType.FAILED_JOB, failure)
@@ -265,10 +260,10 @@ def _worker_lost(services: Services, claimed: ClaimedTask) -> SegmentResult:
     return _give_up(services, claimed, IncidentType.WORKER_LOST, failure)
 
 
-def _refused(
-    services: Services, claimed: ClaimedTask, error: Exception, incident_type: IncidentType
-) -> SegmentResult:
-    return _give_up(services, claimed, incident_type, fatal_failure(error))
+def _refused(services: Services, claimed: ClaimedTask, error: Exception) -> SegmentResult:
+    too_large = isinstance(error, VariableTooLargeError)
+    kind = IncidentType.VARIABLES_TOO_LARGE if too_large else IncidentType.FAILED_JOB
+    return _give_up(services, claimed, kind, fatal_failure(error))
 
 
 def _give_up(

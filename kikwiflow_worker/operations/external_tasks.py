@@ -4,9 +4,20 @@ from collections.abc import Mapping
 
 from kikwiflow_worker.engine.messages import Delivery, Receiver, end_wait
 from kikwiflow_worker.errors import ClaimLostError, ConflictError, KikwiflowError, NotFoundError
-from kikwiflow_worker.model.runtime import ExternalTask, ExternalTaskType, ProcessInstance
+from kikwiflow_worker.model.runtime import (
+    ExternalTask,
+    ExternalTaskType,
+    InstanceStatus,
+    ProcessInstance,
+)
+from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.model.variables import normalize_all
-from kikwiflow_worker.operations.instances import instance_after, refuse_suspended
+from kikwiflow_worker.operations.instances import (
+    MAX_RACES,
+    instance_after,
+    refuse_suspended,
+    too_many_races,
+)
 from kikwiflow_worker.operations.services import Invoker, Services, drive
 
 
@@ -26,27 +37,32 @@ async def complete(
         VariableError: A variable cannot be stored; nothing was changed.
         StepFailedError: A node after it failed; the task stays open.
     """
-    normal = normalize_all(variables)
+    check_texts(external_task_id=task_id, completer=completed_by)
+    delivery = Delivery(variables=normalize_all(variables), actor=completed_by)
+    for _ in range(MAX_RACES):
+        receiver = await _receiver(services, task_id)
+        segment = end_wait(receiver, delivery, services.surroundings(invoker.capabilities))
+        result = await drive(services, segment, invoker)
+        try:
+            committed = await services.runtime.commit(result.unit)
+        except ClaimLostError:
+            continue  # it is gone, or its instance was moved to another version meanwhile
+        return await instance_after(services, committed, receiver.instance.id)
+    raise too_many_races(f"completion of external task {task_id}")
+
+
+async def _receiver(services: Services, task_id: str) -> Receiver:
     task = await services.runtime.find_external_task(task_id)
     instance = await services.runtime.find_instance(task.instance_id) if task else None
-    if task is None or instance is None:
+    if task is None or instance is None or instance.status is InstanceStatus.CANCELLING:
         raise await _gone(services, task_id)
     if task.type in {ExternalTaskType.GROUP, ExternalTaskType.GROUP_KEY}:
         raise ConflictError(
             f"external task {task_id} waits for correlation keys; correlate them instead of completing it"
         )
     refuse_suspended(instance)
-    receiver = Receiver(
-        definition=await services.get_definition(task.definition_id), instance=instance, task=task
-    )
-    delivery = Delivery(variables=normal, actor=completed_by)
-    segment = end_wait(receiver, delivery, services.surroundings(invoker.capabilities))
-    result = await drive(services, segment, invoker)
-    try:
-        committed = await services.runtime.commit(result.unit)
-    except ClaimLostError:
-        raise await _gone(services, task_id) from None
-    return await instance_after(services, committed, instance.id)
+    definition = await services.get_definition(task.definition_id)
+    return Receiver(definition=definition, instance=instance, task=task)
 
 
 async def claim(services: Services, task_id: str, *, assignee: str) -> ExternalTask:
@@ -66,6 +82,7 @@ async def unclaim(services: Services, task_id: str, *, assignee: str | None = No
         ConflictError: Somebody else has it.
         NotFoundError: No such task.
     """
+    check_texts(external_task_id=task_id, assignee=assignee)
     task = await services.runtime.find_external_task(task_id)
     if task is None:
         raise await _gone(services, task_id)
@@ -81,6 +98,7 @@ async def unclaim(services: Services, task_id: str, *, assignee: str | None = No
 async def _assign(
     services: Services, task_id: str, *, assignee: str | None, expected: str | None
 ) -> ExternalTask:
+    check_texts(external_task_id=task_id, assignee=assignee)
     changed = await services.runtime.assign_external_task(
         task_id, assignee=assignee, expected=expected
     )

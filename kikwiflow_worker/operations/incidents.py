@@ -7,9 +7,13 @@ from kikwiflow_worker.engine.retries import attempts_allowed
 from kikwiflow_worker.errors import ConflictError, NotFoundError, OperationError
 from kikwiflow_worker.model.nodes import ExecutableTaskNode
 from kikwiflow_worker.model.runtime import ExecutableTask, Incident
+from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.model.variables import normalize_all
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.protocol import Resolution
+from kikwiflow_worker.store.values import Resolution
+
+MAX_ATTEMPTS = 1_000_000
+"""That a person may give a task at once."""
 
 
 async def resolve(
@@ -31,6 +35,7 @@ async def resolve(
         ConflictError: It is not open, or its task runs no handler that could be skipped.
         VariableError: A variable cannot be stored; nothing was changed.
     """
+    check_texts(incident_id=incident_id, resolver=resolved_by)
     incident = await get_incident(services, incident_id)
     definition = await services.get_definition(incident.definition_id)
     node = definition.flow_nodes.get(incident.node_id)
@@ -56,6 +61,7 @@ async def get_incident(services: Services, incident_id: str) -> Incident:
     Raises:
         NotFoundError: No such incident.
     """
+    check_texts(incident_id=incident_id)
     incident = await services.reads.find_incident(incident_id)
     if incident is None:
         raise NotFoundError(f"no incident has the id {incident_id}")
@@ -77,10 +83,11 @@ async def override_task(
         ConflictError: It runs now, or it waits for branches.
         OperationError: Nothing is to be changed, or a value makes no sense.
     """
+    check_texts(task_id=task_id, resolver=by)
     if retries is None and due_at is None:
         raise OperationError("say what to change: the attempts left, the due time, or both")
-    if retries is not None and retries < 1:
-        raise OperationError(f"a task needs at least one attempt, not {retries}")
+    if retries is not None and not 1 <= retries <= MAX_ATTEMPTS:
+        raise OperationError(f"a task has 1 to {MAX_ATTEMPTS:,} attempts, not {retries}")
     if due_at is not None and due_at.tzinfo is None:
         raise OperationError("the due time needs a time zone")
     changed = await services.runtime.override_task(task_id, retries=retries, due_at=due_at, by=by)

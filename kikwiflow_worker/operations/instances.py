@@ -16,6 +16,7 @@ from kikwiflow_worker.errors import (
 )
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
+from kikwiflow_worker.model.texts import check_texts, tenant_scoped
 from kikwiflow_worker.model.unit_of_work import (
     Committed,
     RecordEnded,
@@ -27,7 +28,10 @@ from kikwiflow_worker.model.variables import (
 )
 from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.operations.services import Invoker, Services, drive
-from kikwiflow_worker.store.protocol import InstanceQuery
+from kikwiflow_worker.store.views import InstanceQuery
+
+MAX_VERSION = 2**31 - 1
+"""No definition gets there; a larger number would not fit into the database's."""
 
 MAX_RACES = 20
 """How often an operation that lost a race decides anew before it gives up."""
@@ -72,9 +76,12 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
         earlier = await _find_earlier(services, request)
         if earlier is not None:
             return earlier
-    definition = await get_definition(services, request.key, request.version)
-    if await services.definitions.is_suspended(definition.id):
+    found = await services.definitions.find_to_start(request.key, version=request.version)
+    if found is None:
+        raise _not_deployed(request.key, request.version)
+    if found.is_suspended:
         raise ConflictError(f"definition {request.key!r} is suspended; resume it first")
+    definition = found.definition
     instance = ProcessInstance(
         id=_new_instance_id(services, request),
         business_key=request.business_key,
@@ -113,6 +120,7 @@ async def cancel(services: Services, instance_id: str, *, cancelled_by: str | No
         NotFoundError: No such instance.
         ConflictError: It has ended already.
     """
+    check_texts(instance_id=instance_id, canceller=cancelled_by)
     if not await services.runtime.cancel_instance(instance_id, cancelled_by=cancelled_by):
         ended = await services.runtime.find_ended_instance(instance_id)
         if ended is None:
@@ -126,6 +134,7 @@ async def delete(services: Services, instance_id: str, *, deleted_by: str | None
     Raises:
         NotFoundError: No such instance.
     """
+    check_texts(instance_id=instance_id, canceller=deleted_by)
     cancelled = await services.runtime.cancel_instance(instance_id, cancelled_by=deleted_by)
     if not await services.runtime.forget_instance(instance_id) and not cancelled:
         raise NotFoundError(f"no instance has the id {instance_id}")
@@ -139,6 +148,7 @@ async def change_definition(services: Services, key: str, *, suspended: bool) ->
     Raises:
         DefinitionNotFoundError: There is none.
     """
+    check_texts(definition_key=key)
     if await services.definitions.suspend(key, suspended=suspended) == 0:
         await get_definition(services, key, None)
     change = services.runtime.suspend_instance if suspended else services.runtime.resume_instance
@@ -155,6 +165,7 @@ async def get_instance(services: Services, instance_id: str) -> ProcessInstance:
     Raises:
         NotFoundError: No such instance, or its history has expired.
     """
+    check_texts(instance_id=instance_id)
     running = await services.runtime.find_instance(instance_id)
     if running is not None:
         return running
@@ -197,6 +208,7 @@ async def suspend(services: Services, instance_id: str) -> None:
         NotFoundError: It is not running.
         ConflictError: It is suspended already.
     """
+    check_texts(instance_id=instance_id)
     if not await services.runtime.suspend_instance(instance_id):
         refuse_suspended(await get_running(services, instance_id))
         raise ConflictError(f"instance {instance_id} is being cancelled")
@@ -209,6 +221,7 @@ async def resume(services: Services, instance_id: str) -> None:
         NotFoundError: It is not running.
         ConflictError: It is not suspended.
     """
+    check_texts(instance_id=instance_id)
     if not await services.runtime.resume_instance(instance_id):
         instance = await get_running(services, instance_id)
         raise ConflictError(f"instance {instance_id} is not suspended, it is {instance.status}")
@@ -220,6 +233,7 @@ async def get_running(services: Services, instance_id: str) -> ProcessInstance:
     Raises:
         NotFoundError: It is not running.
     """
+    check_texts(instance_id=instance_id)
     instance = await services.runtime.find_instance(instance_id)
     if instance is None:
         raise not_running(instance_id)
@@ -232,22 +246,29 @@ async def get_definition(services: Services, key: str, version: int | None) -> P
     Raises:
         DefinitionNotFoundError: There is none.
     """
-    definition = await services.definitions.find_by_key(key, version=version)
+    check_texts(definition_key=key)
+    is_possible = version is None or 0 < version <= MAX_VERSION
+    definition = (
+        await services.definitions.find_by_key(key, version=version) if is_possible else None
+    )
     if definition is None:
-        wanted = f"key {key!r}" if version is None else f"key {key!r} and version {version}"
-        raise DefinitionNotFoundError(
-            f"no definition has the {wanted}; deploy it, or list what is deployed"
-        )
+        raise _not_deployed(key, version)
     return definition
+
+
+def _not_deployed(key: str, version: int | None) -> DefinitionNotFoundError:
+    wanted = f"key {key!r}" if version is None else f"key {key!r} and version {version}"
+    return DefinitionNotFoundError(
+        f"no definition has the {wanted}; deploy it, or list what is deployed"
+    )
 
 
 def _new_instance_id(services: Services, request: StartRequest) -> str:
     """Return a new id, or with a start key the one that a repeated start has too: so have its handlers' keys."""
     if request.idempotency_key is None:
         return services.new_id()
-    return derived_id(
-        f"start of {request.key} in {request.tenant_id or ''}", request.idempotency_key
-    )
+    scoped = tenant_scoped(request.key, request.tenant_id)
+    return derived_id(f"start of {scoped}", request.idempotency_key)
 
 
 async def _find_earlier(services: Services, request: StartRequest) -> ProcessInstance | None:
@@ -275,6 +296,14 @@ def _after(result: SegmentResult, instance: ProcessInstance) -> ProcessInstance:
 
 
 def _check(request: StartRequest) -> None:
+    check_texts(
+        definition_key=request.key,
+        business_key=request.business_key,
+        tenant=request.tenant_id,
+        origin=request.origin,
+        starter=request.started_by,
+        idempotency_key=request.idempotency_key,
+    )
     if not request.key.strip():
         raise OperationError("a start needs the key of a definition")
     if not request.business_key.strip():

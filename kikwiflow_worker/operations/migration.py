@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from kikwiflow_worker.engine.boundary_rules import boundary_event_ids
-from kikwiflow_worker.errors import ConflictError, DefinitionError, NotFoundError
+from kikwiflow_worker.errors import ConflictError, DefinitionError
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import ExecutableTask, ExternalTask, ProcessInstance
-from kikwiflow_worker.operations.instances import get_definition, get_instance
+from kikwiflow_worker.operations.instances import MAX_RACES, get_definition, get_instance
 from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.protocol import ExternalTaskQuery, InstanceQuery, TaskQuery
+from kikwiflow_worker.store.views import ExternalTaskQuery, InstanceQuery, TaskQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,12 @@ async def migrate(
     instance = await get_instance(services, instance_id)
     if instance.ended_at is not None:
         raise ConflictError(f"instance {instance_id} has ended already, it is {instance.status}")
-    before = await services.get_definition(instance.definition_id)
     after = await get_definition(services, instance.definition_key, version)
-    if after.id == before.id:
+    if after.id == instance.definition_id:
         raise DefinitionError(
             f"instance {instance_id} runs with version {after.version} of {after.key!r} already"
         )
-    problems = await _problems(services, instance, before, after)
-    verdict = MigrationVerdict(instance_id, before.version, after.version, problems)
-    if dry_run or problems:
-        return verdict
-    if not await services.runtime.migrate_instance(instance_id, before_id=before.id, after=after):
-        raise ConflictError(f"instance {instance_id} was changed meanwhile; look at it and repeat")
-    return replace(verdict, migrated=True)
+    return await _move(services, instance, after, dry_run=dry_run)
 
 
 async def migrate_all(
@@ -77,8 +70,8 @@ async def migrate_all(
         if instance.definition_id == after.id:
             continue
         try:
-            yield await migrate(services, instance.id, version=after.version, dry_run=dry_run)
-        except (NotFoundError, ConflictError, DefinitionError) as error:
+            yield await _move(services, instance, after, dry_run=dry_run)
+        except ConflictError as error:
             now = await services.runtime.find_instance(instance.id)
             if now is not None and now.definition_id != after.id:
                 yield MigrationVerdict(
@@ -86,19 +79,41 @@ async def migrate_all(
                 )
 
 
-async def _problems(
-    services: Services,
-    instance: ProcessInstance,
-    before: ProcessDefinition,
-    after: ProcessDefinition,
-) -> tuple[str, ...]:
-    found: list[str] = []
+async def _move(
+    services: Services, instance: ProcessInstance, after: ProcessDefinition, *, dry_run: bool
+) -> MigrationVerdict:
+    """Move an instance as it was loaded, unless nodes where it rests keep it from it.
+
+    Raises:
+        ConflictError: It has ended, or it was changed meanwhile.
+    """
+    before = await services.get_definition(instance.definition_id)
+    for _ in range(MAX_RACES):
+        rows = await _rows(services, instance)
+        found = (problem for row in rows for problem in _node_problems(row, before, after))
+        problems = tuple(dict.fromkeys(found))
+        verdict = MigrationVerdict(instance.id, before.version, after.version, problems)
+        if dry_run or problems:
+            return verdict
+        nodes = frozenset(row.node_id for row in rows)
+        if await services.runtime.migrate_instance(
+            instance.id, before_id=before.id, after=after, nodes=nodes
+        ):
+            return replace(verdict, migrated=True)
+        now = await services.runtime.find_instance(instance.id)
+        if now is None or now.definition_id != before.id:
+            break
+    raise ConflictError(f"instance {instance.id} was changed meanwhile; look at it and repeat")
+
+
+async def _rows(
+    services: Services, instance: ProcessInstance
+) -> list[ExecutableTask | ExternalTask]:
     tasks, waits = TaskQuery(instance_id=instance.id), ExternalTaskQuery(instance_id=instance.id)
-    async for task in every(services.reads.list_tasks, tasks):
-        found += _node_problems(task, before, after)
-    async for wait in every(services.reads.list_external_tasks, waits):
-        found += _node_problems(wait, before, after)
-    return tuple(dict.fromkeys(found))
+    return [
+        *[task async for task in every(services.reads.list_tasks, tasks)],
+        *[wait async for wait in every(services.reads.list_external_tasks, waits)],
+    ]
 
 
 def _node_problems(
@@ -106,10 +121,11 @@ def _node_problems(
 ) -> list[str]:
     if not row.node_id:
         return ["it is being cancelled"]
-    old, new = before.node(row.node_id), after.flow_nodes.get(row.node_id)
+    # A row that others have moved meanwhile may be at a node of a third version.
+    old, new = before.flow_nodes.get(row.node_id), after.flow_nodes.get(row.node_id)
     if new is None:
         return [f"it rests at {row.node_id}, which version {after.version} does not have"]
-    if new.type != old.type:
+    if old is not None and new.type != old.type:
         return [f"node {row.node_id} is {new.type} in version {after.version}, and was {old.type}"]
     if row.attached_to is None:
         return []

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Protocol, TypeVar
 
-from kikwiflow_worker.store.protocol import Page
+from kikwiflow_worker.store.views import Page
 
 _PAGE = 500
 

@@ -137,10 +137,10 @@ async def _reply_to(services: Services, effect: Effect, invoker: Invoker) -> Rep
         case Deliver():
             return await _deliver(services, effect, invoker)
         case FindDefinition(key):
-            found = await services.definitions.find_by_key(key)
+            found = await services.definitions.find_to_start(key)
             if found is None:
                 return DefinitionFound(None)
-            return DefinitionFound(found, await services.definitions.is_suspended(found.id))
+            return DefinitionFound(found.definition, found.is_suspended)
         case _:
             reply = await invoker.perform(effect)
             return replace(reply, at=services.runtime.now())

@@ -7,6 +7,7 @@ from datetime import datetime
 from kikwiflow_worker.errors import ClaimLostError
 from kikwiflow_worker.model.events import EventType, OutboxEvent, is_recorded
 from kikwiflow_worker.model.runtime import ProcessInstance
+from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.model.unit_of_work import Change, ChangeVariables, RecordEvent, UnitOfWork
 from kikwiflow_worker.model.variables import (
     SetVariable,
@@ -52,11 +53,12 @@ async def unset_variables(
 async def _change(
     services: Services, instance_id: str, changes: tuple[OutsideChange, ...], actor: str | None
 ) -> ProcessInstance:
+    check_texts(actor=actor)
     instance = await get_running(services, instance_id)
     variables = dict(instance.variables)
     for change in changes:
         apply_change(variables, change)
-    check_total(variables)
+    check_total(variables, before=instance.variables)
     if not changes:
         return instance
     written: list[Change] = [ChangeVariables(instance_id, changes)]

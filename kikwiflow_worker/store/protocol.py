@@ -7,10 +7,10 @@ All instants are aware, in UTC, to the millisecond. Every method may raise ``Sto
 answer in time; unless a method says otherwise, it can be called again with the same arguments.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition
@@ -22,31 +22,42 @@ from kikwiflow_worker.model.runtime import (
     ExecutableTask,
     ExternalTask,
     Incident,
-    IncidentStatus,
     ProcessInstance,
-    TaskStatus,
 )
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
-from kikwiflow_worker.model.variables import Variables
-
-T = TypeVar("T")
+from kikwiflow_worker.store.values import PLAIN_RETRY, GroupedUnit, GroupResult, HandOn, Resolution
+from kikwiflow_worker.store.views import (
+    CompletedExternalTask,
+    DefinitionSummary,
+    ExternalTaskQuery,
+    IncidentQuery,
+    InstanceQuery,
+    Page,
+    QueueMeasures,
+    TaskQuery,
+    WaitingHandler,
+    WorkerRecord,
+)
 
 
 class TaskQueue(Protocol):
     """Claiming due work."""
 
     async def claim_due(
-        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
-    ) -> ClaimedTask | None:
-        """Claim a due task, and load its instance.
+        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities, limit: int
+    ) -> tuple[ClaimedTask, ...]:
+        """Claim at most ``limit`` due tasks, and load their instances in one read.
 
-        Tenants take turns; within one the highest priority comes first, then what has been claimable longest. Every fourth
-        claim takes what has been claimable longest of all, so that no priority and no tenant waits for ever.
+        Tenants take turns; within one the highest priority comes first, then what has been claimable longest. A part of all
+        claims takes what has been claimable longest of all, so that no priority and no tenant waits for ever.
 
         Eligible is a task that is PENDING and due, or LOCKED with a lock that lapsed, both by the database's clock, and
         that needs no handler or one of ``capabilities``. The claim raises ``epoch``, and ``crash_count`` if the task was
-        LOCKED; it is acknowledged by the majority before the instance is read (protocol R2, R3, R5). A lost reply leaves
-        at most one claim, which lapses or is found by ``LockKeeper.release_unknown``.
+        LOCKED; it is acknowledged by the majority before the instance is read (protocol R2, R3, R5). Claims whose reply is
+        lost lapse, or are found by ``LockKeeper.release_unknown``.
+
+        Fewer than ``limit`` does not mean that no more is due, since others may have been faster; none means it, or that
+        others claimed all that was seen.
         """
         ...
 
@@ -60,6 +71,19 @@ class TaskQueue(Protocol):
 
     async def deliver_arrivals(self, *, limit: int) -> int:
         """Count branches that ended but whose join has not heard of it; return how many (protocol R9)."""
+        ...
+
+
+class WakeUps(Protocol):
+    """Hints that work has become claimable; a hint may come late, twice or not at all: the poll is the truth."""
+
+    def watch(self) -> AsyncGenerator[None, None]:
+        """Yield once as soon as it sees, then whenever tasks became claimable at once, by whichever process.
+
+        The first hint stands for all that became claimable before, and comes again when a lost connection is replaced,
+        which it does with pauses of its own. Several tasks at once may be one hint. It ends when the server has no change streams, which a
+        standalone server has not. Close it with ``aclose``.
+        """
         ...
 
 
@@ -81,23 +105,6 @@ class LockKeeper(Protocol):
     def close(self) -> None:
         """Close the connection."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolution:
-    """How a person puts an incident right.
-
-    Attributes:
-        variables: Set in the same transaction, before the task goes on.
-        skip: Let the path go on as if the handler had run; for executable tasks only.
-    """
-
-    variables: Variables = field(default_factory=dict)
-    skip: bool = False
-
-
-PLAIN_RETRY = Resolution()
-"""Run it again as it is."""
 
 
 class RuntimeStore(Protocol):
@@ -156,6 +163,24 @@ class RuntimeStore(Protocol):
             DuplicateStartError: The start key is in use. Nothing was written.
             DuplicateMessageError: The message id is in use. Nothing was written.
             VariableTooLargeError: A document would pass the database's limit. Nothing was written.
+        """
+        ...
+
+    async def commit_group(
+        self, units: Sequence[GroupedUnit], *, hand_on: HandOn | None
+    ) -> tuple[GroupResult, ...]:
+        """Write each unit wholly or not at all, as many as possible in one transaction; return one result for each.
+
+        A unit whose guard matches nothing is left out and has a ``ClaimLostError`` as its result; units that must not share
+        a transaction do not (protocol R15). What ``commit`` raises about a unit is its result here. A unit whose result is
+        a ``StoreUnavailableError`` can be committed again; so can a unit of a call that was interrupted: if it was
+        written after all, its guard matches nothing. Never cancel a call in progress.
+
+        A unit that meets another transaction again and again, such as one that a dead worker left open, is given up after
+        half a second with a ``StoreUnavailableError`` where it has company: the units behind it do not wait for it.
+
+        With ``hand_on``, the first task that a unit inserts, if it is due and can run at this worker, is born LOCKED by it
+        with epoch 1, and is in the result with its instance as the majority knew it after the commit.
         """
         ...
 
@@ -218,11 +243,17 @@ class RuntimeStore(Protocol):
         ...
 
     async def migrate_instance(
-        self, instance_id: str, *, before_id: str, after: ProcessDefinition
+        self,
+        instance_id: str,
+        *,
+        before_id: str,
+        after: ProcessDefinition,
+        nodes: frozenset[str],
     ) -> bool:
         """Let a running instance go on with another version, in one transaction that changes every row of it.
 
-        Workers that hold a claim of it lose it. False if it does not run, or not with the version ``before_id``.
+        Workers that hold a claim of it lose it. False if it does not run, not with the version ``before_id``, or rests
+        by now at a node that is not one of ``nodes``.
         """
         ...
 
@@ -244,6 +275,12 @@ class DefinitionStore(Protocol):
         """
         ...
 
+    async def put_all(
+        self, files: Sequence[DefinitionFile], *, activate: bool
+    ) -> "tuple[Deployment, ...]":
+        """Store all ``files`` as ``put`` does, in their order and in one transaction: all of them or none."""
+        ...
+
     async def find(self, definition_id: str) -> ProcessDefinition | None:
         """Return one version by its id."""
         ...
@@ -258,9 +295,17 @@ class DefinitionStore(Protocol):
         """Mark all versions of a key, so that none is started; return how many there are."""
         ...
 
-    async def is_suspended(self, definition_id: str) -> bool:
-        """Return whether a version must not be started."""
+    async def find_to_start(self, key: str, *, version: int | None = None) -> "Startable | None":
+        """Return the given version, or the latest, and whether it must not be started; one look at both."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Startable:
+    """A version that instances could be started with, and whether they must not now."""
+
+    definition: ProcessDefinition
+    is_suspended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,52 +322,6 @@ class Deployment:
     is_latest: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """One page of a list; ``next_cursor`` continues after it and is None at the end."""
-
-    items: tuple[T, ...]
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DefinitionSummary:
-    """A row of the list of definitions; no instance starts while it is suspended."""
-
-    id: str
-    key: str
-    version: int
-    name: str | None
-    deployed_at: datetime
-    is_suspended: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRecord:
-    """What a worker last said about itself. For people only: nothing depends on it."""
-
-    id: str
-    instance_name: str
-    host: str
-    pid: int
-    version: str
-    started_at: datetime
-    seen_at: datetime
-    state: str
-    slots: int
-    running: int
-    handlers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingHandler:
-    """Due tasks that need a handler, how many there are (counted up to a cap), and since when the oldest waits."""
-
-    handler_name: str
-    count: int
-    oldest: datetime
-
-
 class ReadStore(Protocol):
     """Views for people: paged, capped, bounded in time; never the base of a decision."""
 
@@ -331,25 +330,25 @@ class ReadStore(Protocol):
         ...
 
     async def list_instances(
-        self, query: "InstanceQuery", *, limit: int = 50, cursor: str | None = None
+        self, query: InstanceQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[ProcessInstance]:
         """Return instances, newest first."""
         ...
 
     async def list_tasks(
-        self, query: "TaskQuery", *, limit: int = 50, cursor: str | None = None
+        self, query: TaskQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[ExecutableTask]:
         """Return executable tasks, oldest first."""
         ...
 
     async def list_external_tasks(
-        self, query: "ExternalTaskQuery", *, limit: int = 50, cursor: str | None = None
+        self, query: ExternalTaskQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[ExternalTask]:
         """Return open external tasks, oldest first."""
         ...
 
     async def list_incidents(
-        self, query: "IncidentQuery", *, limit: int = 50, cursor: str | None = None
+        self, query: IncidentQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[Incident]:
         """Return incidents, newest first."""
         ...
@@ -367,7 +366,7 @@ class ReadStore(Protocol):
         ...
 
     async def count_by_status(self, *, definition_key: str | None = None) -> dict[str, int]:
-        """Return how many instances there are by status, ended ones included."""
+        """Return how many instances there are by status, ended ones included; each count stops at a cap."""
         ...
 
     async def list_waiting_handlers(self) -> tuple[WaitingHandler, ...]:
@@ -378,87 +377,10 @@ class ReadStore(Protocol):
         """Return the workers that were seen lately."""
         ...
 
-    async def measure_queue(self) -> "QueueMeasures":
+    async def measure_queue(self) -> QueueMeasures:
         """Return figures for metrics; each count stops at a cap."""
         ...
 
     async def record_worker(self, record: WorkerRecord) -> None:
         """Note that a worker is alive."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueMeasures:
-    """How much work waits.
-
-    Attributes:
-        due: Tasks that could be claimed now, counted up to ``DUE_CAP``.
-        oldest_due_s: Seconds since the oldest of them became claimable.
-    """
-
-    due: int
-    oldest_due_s: float
-    open_incidents: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletedExternalTask:
-    """Who completed an external task, and when."""
-
-    task_id: str
-    instance_id: str
-    node_id: str
-    completed_at: datetime
-    completed_by: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceQuery:
-    """Which instances to list; a field that is None does not matter.
-
-    Attributes:
-        ended: True lists the history, False the running ones.
-        parent_id: The instance whose call activity started them; for running ones only.
-    """
-
-    ended: bool = False
-    definition_key: str | None = None
-    business_key: str | None = None
-    tenant_id: str | None = None
-    status: str | None = None
-    parent_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskQuery:
-    """Which executable tasks to list.
-
-    Attributes:
-        retrying: Only those that failed and wait for another attempt.
-    """
-
-    instance_id: str | None = None
-    status: TaskStatus | None = None
-    node_id: str | None = None
-    handler_name: str | None = None
-    retrying: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExternalTaskQuery:
-    """Which external tasks to list; ``unassigned`` lists those that nobody has claimed."""
-
-    instance_id: str | None = None
-    node_id: str | None = None
-    assignee: str | None = None
-    unassigned: bool = False
-    tenant_id: str | None = None
-    correlation_key: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentQuery:
-    """Which incidents to list."""
-
-    instance_id: str | None = None
-    status: IncidentStatus | None = IncidentStatus.OPEN

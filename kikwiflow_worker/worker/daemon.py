@@ -16,23 +16,32 @@ from kikwiflow_worker.acquirer.claim_book import ClaimBook
 from kikwiflow_worker.acquirer.pacing import Pacing
 from kikwiflow_worker.acquirer.renewal import LockRenewer
 from kikwiflow_worker.acquirer.slots import Slots
+from kikwiflow_worker.acquirer.wake_ups import WakeUpWatch
 from kikwiflow_worker.clock import Clock
-from kikwiflow_worker.errors import KikwiflowError, StoreUnavailableError
+from kikwiflow_worker.errors import KikwiflowError, StoreRefusedError, StoreUnavailableError
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.protocol import LockKeeper, TaskQueue, WorkerRecord
+from kikwiflow_worker.store.protocol import LockKeeper, TaskQueue, WakeUps
+from kikwiflow_worker.store.values import HandOn
+from kikwiflow_worker.store.views import WorkerRecord
 from kikwiflow_worker.telemetry import Event, Metrics, emit
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.health import HealthState
+from kikwiflow_worker.worker.lanes import CommitLanes, LaneOptions
 from kikwiflow_worker.worker.loop_monitor import LoopMonitor
 from kikwiflow_worker.worker.maintenance import DatabaseProbe, Maintenance
 from kikwiflow_worker.worker.registry import HandlerRegistry
 from kikwiflow_worker.worker.reporting import StepReport
-from kikwiflow_worker.worker.runner import TaskRunner
+from kikwiflow_worker.worker.runner import RunnerHooks, RunnerParts, TaskRunner
 from kikwiflow_worker.worker.store_watch import StoreWatch
-from kikwiflow_worker.worker.supervision import supervised
+from kikwiflow_worker.worker.supervision import end, supervised
 from kikwiflow_worker.worker.systemd import Notifier
 
 _START_PAUSE_S = 0.5
+
+_FINISH_S = 5.0
+"""Beyond grace and cancellation, for the last commits and releases."""
+_LANES = 2
+"""Groups of commits under way at once: with one the worker waits for the database, more than two bring nothing."""
 
 
 class StopResult(IntEnum):
@@ -49,6 +58,9 @@ class WorkerOptions:
     Attributes:
         worker_id: Instance name and boot id: a restarted process with the same name is somebody else.
         version: Of this package.
+        change_streams: Whether to be woken by the database.
+        commit_group_size: Tasks at most that share a transaction.
+        hand_on: Whether the next task of a path may be born claimed.
     """
 
     instance_name: str
@@ -58,6 +70,9 @@ class WorkerOptions:
     lock_s: float = 30.0
     poll_interval_s: float = 1.0
     poll_max_s: float = 5.0
+    change_streams: bool = True
+    commit_group_size: int = 64
+    hand_on: bool = True
     grace_s: float = 25.0
     cancel_s: float = 5.0
     startup_timeout_s: float = 30.0
@@ -68,11 +83,17 @@ class WorkerOptions:
         """How long a claim lasts unless renewed."""
         return timedelta(seconds=self.lock_s)
 
+    @property
+    def stop_s(self) -> float:
+        """How long a stop may take, from the first request to the end."""
+        return self.grace_s + self.cancel_s + _FINISH_S
+
 
 class WorkerStore(Protocol):
     """What the worker needs of a database beside the ports."""
 
     queue: TaskQueue
+    wake_ups: WakeUps
 
     async def prepare(self) -> None:
         """Check the server and create what is missing."""
@@ -132,19 +153,51 @@ class Worker:
             clock=self._clock,
             metrics=self._metrics,
         )
-        self._store_watch = StoreWatch(self._health, self._metrics)
+        self._store_watch = StoreWatch(self._health, self._metrics, self._clock)
+        self._lanes = CommitLanes(services.runtime, self._book, self._lane_options())
         self._runner = TaskRunner(
             services,
             store.queue,
-            self._handlers,
-            book=self._book,
-            slots=self._slots,
+            RunnerParts(
+                handlers=self._handlers,
+                book=self._book,
+                slots=self._slots,
+                lanes=self._lanes,
+                report=StepReport(self._clock, self._metrics),
+            ),
             clock=self._clock,
-            report=StepReport(self._clock, self._metrics),
+            hooks=RunnerHooks(
+                on_claimable=self._wake,
+                may_hand_on=self._may_hand_on,
+                does_older_work_wait=self._does_older_work_wait,
+            ),
         )
         self._stop_requests = 0
         self._acquirer: Acquirer | None = None
         self._started_at: datetime | None = None
+
+    def _lane_options(self) -> LaneOptions:
+        options = self._options
+        hand_on = HandOn(
+            worker_id=options.worker_id,
+            lock=options.lock,
+            capabilities=self._handlers.registry.capabilities,
+        )
+        return LaneOptions(
+            group_size=options.commit_group_size,
+            count=_LANES,
+            hand_on=hand_on if options.hand_on else None,
+        )
+
+    def _may_hand_on(self) -> bool:
+        return self._options.hand_on and not self._renewer.is_late
+
+    def _does_older_work_wait(self) -> bool:
+        return self._acquirer is not None and self._acquirer.backlog.is_old
+
+    def _wake(self) -> None:
+        if self._acquirer is not None:
+            self._acquirer.wake()
 
     def request_stop(self) -> None:
         """Ask to drain; asked again, to cancel what runs. Call it on the event loop."""
@@ -158,6 +211,7 @@ class Worker:
 
         Raises:
             StoreUnavailableError: The database did not answer within the start-up time-out.
+            StoreRefusedError: It refuses the credentials, or a certificate is not accepted.
             ConfigurationError: The server cannot be used.
         """
         if not await self._prepared():
@@ -167,8 +221,7 @@ class Worker:
             async with asyncio.TaskGroup() as group:
                 chores = [group.create_task(chore) for chore in self._chores()]
                 result = await self._claim_and_run()
-                for chore in chores:
-                    chore.cancel()
+                await end(chores)
             await self._record_end()
         finally:
             self._handlers.close()
@@ -199,6 +252,8 @@ class Worker:
         """Prepare the database; return why it could not be reached."""
         try:
             await self._store.prepare()
+        except StoreRefusedError:
+            raise  # to wait would not help
         except StoreUnavailableError as error:
             self._store_watch.heard(error)
             return error
@@ -223,6 +278,7 @@ class Worker:
             store_watch=self._store_watch,
         )
         chores: dict[str, Callable[[], Awaitable[None]]] = {
+            "commit lanes": self._lanes.run,
             "loop monitor": monitor.run,
             "database watch": maintenance.watch_database,
             "worker record": lambda: maintenance.record_worker(self._record),
@@ -233,8 +289,11 @@ class Worker:
 
     async def _claim_and_run(self) -> StopResult:
         options = self._options
+        pacing = Pacing(
+            shortest_s=options.poll_interval_s, longest_s=options.poll_max_s, jitter=random.Random()
+        )
         async with asyncio.TaskGroup() as steps:
-            acquirer = self._acquirer = self._new_acquirer(steps)
+            acquirer = self._acquirer = self._new_acquirer(pacing, steps)
             if self._stop_requests:
                 acquirer.stop()
             self._health.set_started()
@@ -248,15 +307,20 @@ class Worker:
                 grace_s=options.grace_s,
                 handlers=len(self._handlers.registry),
             )
+            watch = WakeUpWatch(self._store.wake_ups, acquirer, pacing, self._clock)
+            watching = (
+                steps.create_task(supervised("wake-ups", watch.run, self._clock))
+                if options.change_streams
+                else None
+            )
             await supervised("acquirer", acquirer.run, self._clock)
+            if watching is not None:
+                watching.cancel()
             return await self._drain()
 
-    def _new_acquirer(self, steps: asyncio.TaskGroup) -> Acquirer:
+    def _new_acquirer(self, pacing: Pacing, steps: asyncio.TaskGroup) -> Acquirer:
         options = self._options
-        pacing = Pacing(
-            shortest_s=options.poll_interval_s, longest_s=options.poll_max_s, jitter=random.Random()
-        )
-        acquirer = Acquirer(
+        return Acquirer(
             self._store.queue,
             self._slots,
             pacing,
@@ -267,19 +331,20 @@ class Worker:
             ),
             hooks=AcquirerHooks(
                 may_claim=lambda: not self._renewer.is_late,
-                dispatch=lambda claimed: self._runner.dispatch(claimed, steps, acquirer.wake),
+                dispatch=lambda claimed: self._runner.dispatch(claimed, steps),
                 on_progress=self._health.progress,
                 on_store=self._store_watch.heard,
             ),
             clock=self._clock,
             metrics=self._metrics,
         )
-        return acquirer
 
     async def _drain(self) -> StopResult:
         """Release what has not started, let the rest finish; past the grace or at a second request, cancel it."""
         self._health.set_draining()
         self._notifier.stopping()
+        # A grace that is longer than the unit's TimeoutStopSec must not end in a SIGKILL.
+        self._notifier.extend_timeout(self._options.stop_s)
         emit(Event.WORKER_DRAINING, running=self._slots.used, grace_s=self._options.grace_s)
         self._runner.drain()
         if await self._idle_within(self._options.grace_s, requests=2):

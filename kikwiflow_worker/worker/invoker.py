@@ -4,11 +4,12 @@ import asyncio
 import contextvars
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import cast
 
 from kikwiflow_worker.engine.effects import (
     Answered,
@@ -36,6 +37,7 @@ from kikwiflow_worker.handler import (
     RetryLater,
 )
 from kikwiflow_worker.model.capability import Capabilities
+from kikwiflow_worker.model.texts import storable
 from kikwiflow_worker.model.variables import normalize, to_text
 from kikwiflow_worker.operations.services import CancelReason, StepCancelledError
 from kikwiflow_worker.worker.loop_monitor import RunningHandlers
@@ -149,7 +151,8 @@ class StepInvoker:
             if task is not None and task.cancelling():
                 raise
             return Raised(failure_of(RuntimeError("the handler cancelled itself")))
-        except (Exception, SystemExit) as error:
+        # A handler that raises these must cost an attempt and neither its slot nor its worker.
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             return Raised(failure_of(error))
         finally:
             self._context = self._scope = None
@@ -158,8 +161,8 @@ class StepInvoker:
         self._context = context
         async with asyncio.timeout(handler.spec.timeout_s) as scope:
             self._scope = scope
-            if inspect.iscoroutinefunction(handler.function):
-                result: object = await handler.function(context)
+            if handler.is_coroutine:
+                result: object = await cast("Awaitable[object]", handler.function(context))
                 return result
             function = partial(_result_or_error, handler.function, context)
             in_context = partial(contextvars.copy_context().run, function)
@@ -200,8 +203,8 @@ def failure_of(error: BaseException) -> Failure:
     return Failure(
         kind=kind,
         error_type=type(signal or error).__name__,
-        message=(str(error) or type(error).__name__)[:MAX_MESSAGE],
-        stack_trace="".join(traceback.format_exception(error))[-MAX_STACK_TRACE:],
+        message=storable(str(error) or type(error).__name__)[:MAX_MESSAGE],
+        stack_trace=storable("".join(traceback.format_exception(error)))[-MAX_STACK_TRACE:],
         code=code,
         delay=delay,
         cause=error,

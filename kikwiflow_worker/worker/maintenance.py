@@ -7,17 +7,30 @@ from dataclasses import dataclass
 from kikwiflow_worker.acquirer.slots import Slots
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import KikwiflowError, StoreUnavailableError
-from kikwiflow_worker.store.protocol import ReadStore, WorkerRecord
+from kikwiflow_worker.store.protocol import ReadStore
+from kikwiflow_worker.store.views import WorkerRecord
 from kikwiflow_worker.telemetry import Event, Metrics, emit
 from kikwiflow_worker.worker.health import HealthState
 from kikwiflow_worker.worker.store_watch import StoreWatch
 from kikwiflow_worker.worker.systemd import Notifier
 
-PING_S = 2.0
-"""Between two looks whether the database answers; also how long an answer may take."""
+TRUTH_S = 2.0
+"""Within this, readiness tells the truth about the database."""
+
+SILENCE_S = 1.2
+"""How long an answer to anything counts: a worker that polls need not ping."""
+
+ANSWER_S = 0.7
+"""How long the answer to a ping may take: with the silence before it, less than ``TRUTH_S``."""
+
+_AWAY_S = 0.5
+"""Between two looks while the database is away."""
+
+_CLOCK_S = 30.0
+"""Between two pings at most, to compare the clocks."""
 
 _RECORD_S = 10.0
-_MEASURE_S = 15.0
+_MEASURE_S = 30.0
 _SKEW_WARNING_S = 1.0
 
 
@@ -56,27 +69,39 @@ class Maintenance:
         self._warned_of_skew = False
 
     async def watch_database(self) -> None:
-        """Ask the database regularly whether it answers, so that readiness tells the truth within seconds."""
+        """Ask the database whether it answers when nobody else does, so that readiness tells the truth within ``TRUTH_S``."""
+        pinged_at = -_CLOCK_S
         while True:
-            try:
-                async with asyncio.timeout(PING_S):
-                    await self._probe.ping()
-            except TimeoutError:
-                self._store_watch.heard(
-                    StoreUnavailableError(f"the database did not answer within {PING_S} s")
-                )
-            except KikwiflowError as error:
-                self._store_watch.heard(error)
-            else:
-                self._store_watch.heard(None)
-                self._look_at_clocks()
-            await self._clock.sleep(PING_S)
+            answer_counts_s = SILENCE_S - self._store_watch.silence_s
+            is_clock_due = self._clock.monotonic() - pinged_at > _CLOCK_S
+            if self._store_watch.is_reachable and answer_counts_s > 0 and not is_clock_due:
+                await self._clock.sleep(answer_counts_s)
+                continue
+            pinged_at = self._clock.monotonic()
+            await self._ping()
+            if not self._store_watch.is_reachable:
+                await self._clock.sleep(_AWAY_S)
+
+    async def _ping(self) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._probe.ping()
+        except TimeoutError:
+            self._store_watch.heard(
+                StoreUnavailableError(f"the database did not answer within {ANSWER_S:g} s")
+            )
+        except KikwiflowError as error:
+            self._store_watch.heard(error)
+        else:
+            self._store_watch.heard(None)
+            self._look_at_clocks()
 
     async def record_worker(self, record: Callable[[], WorkerRecord]) -> None:
         """Note regularly that this worker is alive; for people, nothing depends on it."""
         while True:
             if self._store_watch.is_reachable:
                 await self._reads.record_worker(record())
+                self._store_watch.heard(None)
             await self._clock.sleep(_RECORD_S)
 
     async def measure(self) -> None:
@@ -86,6 +111,7 @@ class Maintenance:
             self._metrics.slots.labels(state="free").set(self._slots.free)
             if self._store_watch.is_reachable:
                 queue = await self._reads.measure_queue()
+                self._store_watch.heard(None)
                 self._metrics.due_tasks.set(queue.due)
                 self._metrics.oldest_due.set(queue.oldest_due_s)
                 self._metrics.incidents_open.set(queue.open_incidents)

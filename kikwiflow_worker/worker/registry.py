@@ -1,8 +1,9 @@
 """Finding handlers: modules through entry points, functions by their decorators."""
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
@@ -16,11 +17,19 @@ ENTRY_POINT_GROUP = "kikwiflow_worker.handlers"
 
 @dataclass(frozen=True, slots=True)
 class RegisteredHandler:
-    """A function that can be called for a capability, and where it comes from."""
+    """A function that can be called for a capability, and where it comes from.
+
+    Attributes:
+        is_coroutine: Whether it runs on the event loop; looked up once, since that takes longer than many a step.
+    """
 
     spec: HandlerSpec
     function: Callable[..., object]
     origin: str
+    is_coroutine: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_coroutine", inspect.iscoroutinefunction(self.function))
 
     @property
     def capability(self) -> Capability:

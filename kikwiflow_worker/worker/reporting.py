@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from prometheus_client import Counter, Histogram
+
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.model.runtime import ClaimedTask, TaskType
 from kikwiflow_worker.model.unit_of_work import OpenIncident, RescheduleTask
@@ -27,6 +29,7 @@ class StepReport:
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
         self._clock = clock
         self._metrics = metrics
+        self._cells: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     @contextmanager
     def step(self, claimed: ClaimedTask) -> Iterator[RunningReport]:
@@ -46,10 +49,7 @@ class StepReport:
         key = claimed.instance.definition_key if claimed.instance else ""
         # Without an instance it names a message; a label for each would have no end.
         node = claimed.task.node_id if claimed.instance else ""
-        self._metrics.task_attempts.labels(outcome=outcome.kind.value).inc()
-        self._metrics.task_duration.labels(
-            definition=key, node=node, outcome=outcome.kind.value
-        ).observe(duration_s)
+        self._count(key, node, outcome.kind.value, duration_s)
         keys: dict[str, object] = {"definition_key": key, "duration_s": round(duration_s, 4)}
         if outcome.failure is not None:
             keys |= {"error_type": outcome.failure.error_type, "error": outcome.failure.message}
@@ -69,6 +69,20 @@ class StepReport:
             case OutcomeKind.CANCELLED:
                 emit(Event.INSTANCE_CANCELLED, **keys)
         self._report_changes(outcome)
+
+    def _count(self, definition: str, node: str, outcome: str, duration_s: float) -> None:
+        """Count a step; its two series are looked up once, since that takes longer than to count."""
+        found = self._cells.get((definition, node, outcome))
+        if found is None:
+            found = self._cells[definition, node, outcome] = (
+                self._metrics.task_attempts.labels(outcome=outcome),
+                self._metrics.task_duration.labels(
+                    definition=definition, node=node, outcome=outcome
+                ),
+            )
+        attempts, durations = found
+        attempts.inc()
+        durations.observe(duration_s)
 
     def _report_changes(self, outcome: Outcome) -> None:
         for change in outcome.unit.changes if outcome.unit else ():

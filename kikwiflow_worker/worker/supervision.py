@@ -1,23 +1,45 @@
 """Keeping the parts of the worker alive: none may stop another."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
 from kikwiflow_worker.clock import Clock
-from kikwiflow_worker.telemetry import Event
+from kikwiflow_worker.errors import StoreUnavailableError
+from kikwiflow_worker.telemetry import Event, emit
 
 _PAUSE_S = 1.0
 
+_CANCEL_AGAIN_S = 0.5
+
 
 async def supervised(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:
-    """Run a part until it returns; if it fails, report it and start it again after a pause."""
+    """Run a part until it returns; if it fails, report it and start it again after a pause.
+
+    A database that is away is no failure of a part; the one that watches it says so.
+    """
     while True:
         try:
             await run()
             return
+        except StoreUnavailableError as error:
+            emit(Event.STORE_UNAVAILABLE, doing=name, error=str(error))
         except Exception:
             structlog.get_logger().exception(
                 Event.SERVICE_CRASHED, service=name, restarts_in_s=_PAUSE_S
             )
         await clock.sleep(_PAUSE_S)
+
+
+async def end(parts: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel parts and wait until they have ended.
+
+    They are cancelled until then: ``asyncio.wait_for`` of Python 3.11, which the driver uses, swallows a cancellation
+    that comes just as what it waits for is done, and the part would go on for ever.
+    """
+    running = set(parts)
+    while running:
+        for part in running:
+            part.cancel()
+        _, running = await asyncio.wait(running, timeout=_CANCEL_AGAIN_S)

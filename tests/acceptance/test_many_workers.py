@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from pymongo.database import Database
 
 from kikwiflow_worker.client import Kikwiflow
@@ -48,6 +49,7 @@ async def test_two_workers_commit_each_of_2000_tasks_once(
     verify(site, stored, dict.fromkeys(instances, Expected.of(*(f"STEP_{n}" for n in range(1, 5)))))
 
 
+@pytest.mark.field_case("S-66", "S-68")
 async def test_a_fan_out_of_64_on_two_workers_joins_once_with_every_branchs_variable(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:

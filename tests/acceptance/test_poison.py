@@ -11,6 +11,7 @@ from tests.support.verifier import Expected
 from tests.support.workers import Json, Site, WorkerProcess, Workers, wait_until
 
 
+@pytest.mark.field_case("S-44")
 @pytest.mark.usefixtures("short_transactions")
 async def test_a_task_that_kills_three_workers_becomes_an_incident_while_other_work_goes_on(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]

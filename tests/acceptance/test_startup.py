@@ -40,6 +40,7 @@ def test_without_a_database_it_says_how_to_name_one(workers: Workers) -> None:
     assert "--mongodb-uri" in only_message(worker)
 
 
+@pytest.mark.field_case("S-56")
 def test_a_server_without_transactions_is_refused(workers: Workers, standalone: OwnMongod) -> None:
     worker = workers.start("worker", mongodb_uri=standalone.uri)
 
@@ -80,6 +81,7 @@ def test_a_handler_module_that_cannot_be_imported_is_named_with_its_distribution
     assert "no_such_library" in message
 
 
+@pytest.mark.field_case("S-46")
 async def test_a_task_that_nobody_can_run_waits_and_is_shown(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:

@@ -42,7 +42,7 @@ from kikwiflow_worker.store.mongo.codec import (
 )
 from kikwiflow_worker.store.mongo.definitions import decode_definition
 from kikwiflow_worker.store.mongo.queries import decode_completion, decode_worker
-from kikwiflow_worker.store.protocol import CompletedExternalTask, WorkerRecord
+from kikwiflow_worker.store.views import CompletedExternalTask, WorkerRecord
 
 SOURCE = (
     '{"defaultStartPoint":"START","flowNodes":{"END":{"type":"DEFAULT_END_EVENT"},'

@@ -29,12 +29,7 @@ from kikwiflow_worker.model.runtime import (
 )
 from kikwiflow_worker.operations.execution import Outcome, execute_task
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import (
-    ExternalTaskQuery,
-    IncidentQuery,
-    InstanceQuery,
-    TaskQuery,
-)
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, InstanceQuery, TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 from tests.conformance.setup import (

@@ -46,7 +46,7 @@ CASES = (
     ),
     Elsewhere(
         id="7.5-5", case="claiming a due row, and one whose lock has lapsed", reference="both are LOCKED by the caller",
-        test="contract/test_claims.py::test_a_lapsed_lock_is_taken_over_and_counted_as_a_crash",
+        test="contract/test_claims.py::test_a_lapsed_lock_is_taken_over_and_counted_as_a_crash_and_not_as_an_attempt",
     ),
     Elsewhere(
         id="7.5-6", case="listing instances by tenant and status, in pages", reference="exactly those",

@@ -7,7 +7,7 @@ from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.model.runtime import (
     TaskType,
 )
-from kikwiflow_worker.store.protocol import IncidentQuery, TaskQuery
+from kikwiflow_worker.store.views import IncidentQuery, TaskQuery
 from tests.conformance.bench import Bench
 
 Refusal = type[KikwiflowError]

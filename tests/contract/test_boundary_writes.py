@@ -83,6 +83,7 @@ def completion(task_id: str) -> CompleteExternalTask:
     return CompleteExternalTask(
         task_id=task_id,
         instance_id="instance-1",
+        definition_id="definition-1",
         node_id="HOST",
         completed_at=LONG_AGO,
         completed_by=None,

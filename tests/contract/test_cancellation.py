@@ -23,7 +23,7 @@ from kikwiflow_worker.model.unit_of_work import (
 )
 from kikwiflow_worker.model.variables import SetVariable
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import IncidentQuery
+from kikwiflow_worker.store.views import IncidentQuery
 from tests.support.stores import (
     FAR_AWAY,
     LOCK,
@@ -229,6 +229,7 @@ async def test_what_is_being_cancelled_takes_no_more_changes(
         await commit(store, changes[change])
 
 
+@pytest.mark.field_case("S-88")
 async def test_a_worker_loses_its_claim_to_a_cancel(store: MongoStore) -> None:
     instance = an_instance()
     task = a_task(instance_id=instance.id)

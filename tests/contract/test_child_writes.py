@@ -33,7 +33,7 @@ from kikwiflow_worker.store.mongo.arrivals import Arrival, Arrivals
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Client, open_database
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import IncidentQuery
+from kikwiflow_worker.store.views import IncidentQuery
 from tests.support.stores import (
     LONG_AGO,
     RIVAL,
@@ -245,7 +245,7 @@ async def test_a_coordinator_of_a_sequence_waits_for_the_next_child_alone(
     assert (row.worker_id, row.lock_expires_at, row.claimable_at) == (None, None, None)
     assert row.epoch == held.epoch + 1
     again = Arrival(call.starters[0].id, call.coordinator.id, "b0")
-    assert await arrivals.deliver([again]) == 0
+    assert not await arrivals.deliver([again])
     assert (await task_of(store, call.coordinator)).status is TaskStatus.AWAITING_BRANCHES
 
 

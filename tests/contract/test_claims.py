@@ -7,7 +7,7 @@ import pytest
 from pymongo.database import Database
 
 from kikwiflow_worker.model.capability import NO_CAPABILITIES, Capabilities, Capability, HandlerKind
-from kikwiflow_worker.model.runtime import TaskStatus
+from kikwiflow_worker.model.runtime import TaskStatus, TaskType
 from kikwiflow_worker.store.mongo.store import MongoStore
 from tests.support.stores import (
     FAR_AWAY,
@@ -21,6 +21,7 @@ from tests.support.stores import (
     an_instance,
     claim,
     claim_any,
+    claim_next,
     lapse,
     new_id,
     put_instance,
@@ -31,6 +32,7 @@ from tests.support.stores import (
 pytestmark = pytest.mark.mongo
 
 
+@pytest.mark.field_case("S-21")
 async def test_a_claim_locks_the_task_under_its_worker(store: MongoStore) -> None:
     task = await put_task(store)
 
@@ -76,6 +78,7 @@ async def test_a_claim_of_an_ended_instance_s_task_has_no_instance(store: MongoS
     assert claimed.instance is None
 
 
+@pytest.mark.field_case("S-39")
 async def test_the_oldest_due_task_comes_first_whatever_it_needs(store: MongoStore) -> None:
     stored = {
         minutes: await put_task(
@@ -92,6 +95,7 @@ async def test_the_oldest_due_task_comes_first_whatever_it_needs(store: MongoSto
     assert ids == [stored[minutes].id for minutes in (0, 10, 20, 30)]
 
 
+@pytest.mark.field_case("S-07")
 async def test_a_task_that_is_not_due_is_not_claimed(store: MongoStore) -> None:
     await put_task(store, due_at=FAR_AWAY, claimable_at=FAR_AWAY)
 
@@ -127,6 +131,7 @@ async def test_a_task_that_waits_for_no_worker_is_not_claimed_though_due(
     assert await claim_any(store) is None
 
 
+@pytest.mark.field_case("S-46")
 async def test_a_task_for_a_handler_that_the_worker_lacks_is_left(store: MongoStore) -> None:
     await put_task(store, handler_name="somebody_else_s")
 
@@ -138,20 +143,18 @@ async def test_a_provider_is_not_a_handler_of_the_same_name(store: MongoStore) -
     await put_task(store, handler_name=provider.stored)
 
     assert await claim_any(store) is None
-    found = await store.queue.claim_due(
-        worker_id=WORKER, lock=LOCK, capabilities=Capabilities([provider])
-    )
-    assert found is not None
+    assert await claim_next(store, Capabilities([provider])) is not None
 
 
 async def test_a_task_that_needs_no_handler_runs_anywhere(store: MongoStore) -> None:
     await put_task(store, handler_name=None)
 
-    claimed = await store.queue.claim_due(worker_id=WORKER, lock=LOCK, capabilities=NO_CAPABILITIES)
+    claimed = await claim_next(store, NO_CAPABILITIES)
 
     assert claimed is not None
 
 
+@pytest.mark.field_case("S-19")
 async def test_a_locked_task_is_left_alone(store: MongoStore) -> None:
     await put_task(store)
     await claim_any(store)
@@ -159,10 +162,21 @@ async def test_a_locked_task_is_left_alone(store: MongoStore) -> None:
     assert await claim_any(store, RIVAL) is None
 
 
-async def test_a_lapsed_lock_is_taken_over_and_counted_as_a_crash(
-    store: MongoStore, data: Database[Json]
+@pytest.mark.field_case("S-17", "S-19", "S-24")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        TaskType.STANDARD,
+        TaskType.TIMER_TASK,
+        TaskType.INTERRUPTIVE_TIMER,
+        TaskType.NON_INTERRUPTIVE_TIMER,
+        TaskType.JOIN_GATEWAY,
+    ],
+)
+async def test_a_lapsed_lock_is_taken_over_and_counted_as_a_crash_and_not_as_an_attempt(
+    store: MongoStore, data: Database[Json], kind: TaskType
 ) -> None:
-    task = await put_task(store)
+    task = await put_task(store, type=kind)
     await claim(store, task)
     lapse(data, task.id)
 
@@ -170,7 +184,7 @@ async def test_a_lapsed_lock_is_taken_over_and_counted_as_a_crash(
 
     assert taken is not None
     assert (taken.claim.task_id, taken.claim.worker_id, taken.claim.epoch) == (task.id, RIVAL, 2)
-    assert taken.task.crash_count == 1
+    assert (taken.task.crash_count, taken.task.attempts) == (1, 0)
 
 
 async def test_the_first_claim_counts_no_crash(store: MongoStore) -> None:
@@ -283,6 +297,7 @@ async def test_epochs_only_grow(store: MongoStore, data: Database[Json]) -> None
     assert all(later > earlier for earlier, later in pairwise(epochs))
 
 
+@pytest.mark.field_case("S-11", "S-36", "S-55")
 async def test_workers_that_claim_at_once_never_share_a_task(store: MongoStore) -> None:
     ids = {(await put_task(store)).id for _ in range(6)}
 

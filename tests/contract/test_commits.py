@@ -30,7 +30,7 @@ from kikwiflow_worker.model.unit_of_work import (
 )
 from kikwiflow_worker.model.variables import SetVariable
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import IncidentQuery
+from kikwiflow_worker.store.views import IncidentQuery
 from tests.support.stores import (
     FAR_AWAY,
     LONG_AGO,
@@ -252,6 +252,7 @@ async def test_the_last_path_ends_the_instance(store: MongoStore) -> None:
     assert await store.runtime.find_ended_instance(instance.id) == expected
 
 
+@pytest.mark.field_case("S-37")
 async def test_an_ended_instance_leaves_no_task_behind(
     store: MongoStore, data: Database[Json]
 ) -> None:

@@ -60,6 +60,7 @@ def completion(group: ExternalTask, *pending: str) -> CompleteExternalTask:
     return CompleteExternalTask(
         task_id=group.id,
         instance_id=group.instance_id,
+        definition_id=group.definition_id,
         node_id=group.node_id,
         completed_at=LONG_AGO,
         completed_by="ann",

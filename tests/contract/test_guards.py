@@ -75,6 +75,7 @@ def everything(instance_id: str) -> tuple[Change, ...]:
     )
 
 
+@pytest.mark.field_case("S-49")
 @every_guard
 async def test_a_stolen_claim_writes_nothing(
     store: MongoStore, data: Database[Json], guarding: Guarding
@@ -152,6 +153,7 @@ async def test_an_outcome_is_written_once(store: MongoStore, guarding: Guarding)
         await commit(store, guards=(guarding(held),))
 
 
+@pytest.mark.field_case("S-02")
 @every_guard
 async def test_a_lapsed_lock_that_nobody_took_may_still_commit(
     store: MongoStore, data: Database[Json], guarding: Guarding
@@ -166,6 +168,7 @@ async def test_a_lapsed_lock_that_nobody_took_may_still_commit(
         await commit(store, guards=(guarding(held),))
 
 
+@pytest.mark.field_case("S-04")
 @pytest.mark.parametrize("name", ["reschedule", "fail"])
 async def test_a_task_that_stays_names_no_worker_and_has_a_new_epoch(
     store: MongoStore, data: Database[Json], name: str
@@ -281,6 +284,7 @@ def completion(task_id: str) -> CompleteExternalTask:
     return CompleteExternalTask(
         task_id=task_id,
         instance_id="instance-1",
+        definition_id="definition-1",
         node_id="APPROVE",
         completed_at=LONG_AGO,
         completed_by="ann",

@@ -87,6 +87,7 @@ async def test_a_lapsed_lock_that_nobody_took_is_renewed(
     assert await claim_any(store, RIVAL) is None
 
 
+@pytest.mark.field_case("S-75")
 async def test_one_lost_claim_is_named_and_spoils_no_other(
     store: MongoStore, keeper: MongoLockKeeper, data: Database[Json]
 ) -> None:
@@ -123,6 +124,7 @@ OUTCOMES: dict[str, Callable[[Claim], Guard]] = {
 }
 
 
+@pytest.mark.field_case("S-04")
 @pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES.keys())
 async def test_a_late_renewal_never_touches_what_has_an_outcome(
     store: MongoStore,

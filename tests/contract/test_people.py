@@ -38,6 +38,7 @@ async def put_failed(store: MongoStore) -> tuple[ExecutableTask, Incident]:
     return task, incident
 
 
+@pytest.mark.field_case("S-47")
 async def test_a_retried_task_is_due_with_new_attempts(store: MongoStore) -> None:
     task, incident = await put_failed(store)
 
@@ -64,6 +65,7 @@ async def test_a_retried_incident_is_resolved_by_somebody(store: MongoStore) -> 
     assert found.resolved_at is not None
 
 
+@pytest.mark.field_case("S-47")
 async def test_an_incident_is_retried_once(store: MongoStore, data: Database[Json]) -> None:
     task, incident = await put_failed(store)
 

@@ -5,12 +5,13 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
+from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
 from kikwiflow_worker.errors import StoreError
+from kikwiflow_worker.model.limits import MAX_VALUE_DEPTH
 from kikwiflow_worker.model.unit_of_work import ChangeVariables, InsertTask
 from kikwiflow_worker.model.variables import (
-    MAX_DEPTH,
     AppendToVariable,
     IncrementVariable,
     SetVariable,
@@ -155,6 +156,7 @@ async def test_not_a_number_comes_back(store: MongoStore) -> None:
     assert found["d"].is_nan()
 
 
+@pytest.mark.field_case("S-79")
 async def test_an_instant_of_any_zone_comes_back_to_the_millisecond(store: MongoStore) -> None:
     zone = timezone(timedelta(hours=5, minutes=30))
     given = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=zone)
@@ -167,9 +169,24 @@ async def test_an_instant_of_any_zone_comes_back_to_the_millisecond(store: Mongo
     assert found.utcoffset() == timedelta(0)
 
 
+@pytest.mark.field_case("S-79")
+async def test_a_date_that_no_datetime_can_hold_is_read_as_text(
+    store: MongoStore, data: Database[Json]
+) -> None:
+    instance = await put_instance(store, variables={"at": normalize("at", "soon"), "n": 1})
+    far = {"$set": {"variables.at.value": DatetimeMS(2**60)}}
+    data.process_instances.update_one({"_id": instance.id}, far)
+
+    found = await variables_of(store, instance.id)
+
+    assert isinstance(found["at"], str)
+    assert str(2**60) in found["at"]
+    assert found["n"] == 1
+
+
 async def test_the_deepest_value_allowed_can_be_stored(store: MongoStore) -> None:
     deep: Value = "bottom"
-    for level in range(MAX_DEPTH):
+    for level in range(MAX_VALUE_DEPTH):
         deep = [deep] if level % 2 else {"in": deep}
     instance = await put_instance(store)
 

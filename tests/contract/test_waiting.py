@@ -29,6 +29,7 @@ async def find(
     return await store.runtime.find_waiting(key, tenant_id=tenant_id, taken=frozenset(taken))
 
 
+@pytest.mark.field_case("S-72")
 async def test_who_has_waited_longest_is_found_first(store: MongoStore) -> None:
     await put_catcher(store, age_s=1)
     oldest = await put_catcher(store, age_s=9)

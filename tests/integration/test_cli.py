@@ -11,7 +11,7 @@ from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.runtime import ExecutableTask
 from kikwiflow_worker.model.unit_of_work import FailTask, OpenIncident, RescheduleTask
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import TaskQuery, WorkerRecord
+from kikwiflow_worker.store.views import TaskQuery, WorkerRecord
 from tests.support.cli import CommandLine, Json, restored_logging
 from tests.support.definitions import PROCESS_FOLDER, a_file, a_start, an_end
 from tests.support.own_mongod import own_mongod
@@ -354,6 +354,7 @@ def test_a_held_task_names_its_holder(kikwi: CommandLine, scenes: BehindTheScene
     assert "lock ends" in shown.stdout
 
 
+@pytest.mark.field_case("S-84")
 def test_a_task_that_is_retried_names_error_and_time(
     kikwi: CommandLine, scenes: BehindTheScenes
 ) -> None:

@@ -11,7 +11,7 @@ from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.runtime import Parent
 from kikwiflow_worker.model.unit_of_work import FailTask, InsertInstance, OpenIncident
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import TaskQuery
+from kikwiflow_worker.store.views import TaskQuery
 from tests.support.cli import CommandLine, Json, restored_logging
 from tests.support.definitions import PROCESS_FOLDER
 from tests.support.stores import an_incident, an_instance, claim, commit
@@ -176,6 +176,7 @@ def fail_all(kikwi: CommandLine) -> None:
     behind_the_scenes(kikwi, act)
 
 
+@pytest.mark.field_case("S-47")
 def test_all_incidents_are_retried_after_a_look_at_their_number(kikwi: CommandLine) -> None:
     started(kikwi, "own-retryable-task")
     started(kikwi, "own-retryable-task")
@@ -202,6 +203,41 @@ def test_only_the_incidents_of_one_instance_are_retried(kikwi: CommandLine) -> N
     assert [item["instance_id"] for item in retried["items"]] == [first["id"]]
     (left,) = kikwi.json("incidents", "list")["items"]
     assert left["instance_id"] == second["id"]
+
+
+@pytest.mark.field_case("S-47", "S-85")
+@pytest.mark.parametrize(
+    ("chosen", "other"),
+    [
+        (["--definition", "own-retryable-task"], ["--definition", "own-executable-task"]),
+        (["--node", "WEIGH"], ["--node", "SHIP"]),
+        (["--type", "FAILED_JOB"], ["--type", "WORKER_LOST"]),
+    ],
+    ids=["definition", "node", "type"],
+)
+def test_the_incidents_of_a_filter_are_counted_and_retried_and_no_others(
+    kikwi: CommandLine, chosen: list[str], other: list[str]
+) -> None:
+    started(kikwi, "own-retryable-task")
+    kikwi.json("deploy", str(PROCESS_FOLDER / "own-executable-task.kikwi"))
+    fail_all(kikwi)
+
+    counted = kikwi.run("incidents", "retry", "--all", *chosen, stdin="n\n")
+    nothing = kikwi.json("incidents", "retry", "--all", "--yes", *other)
+    done = kikwi.json("incidents", "retry", "--all", "--yes", *chosen)
+    repeated = kikwi.json("incidents", "retry", "--all", "--yes", *chosen)
+
+    assert "retry 1 open incidents?" in counted.stderr
+    assert (nothing["items"], len(done["items"]), repeated["items"]) == ([], 1, [])
+
+
+def test_a_filter_by_a_definition_that_is_not_there_says_so(kikwi: CommandLine) -> None:
+    started(kikwi, "own-retryable-task")
+
+    result = kikwi.run("incidents", "list", "--definition", "own-retryable-tusk")
+
+    assert result.exit_code == 1
+    assert "did you mean 'own-retryable-task'?" in result.stderr
 
 
 def test_an_incident_is_resolved_with_a_variable_or_by_going_past_it(kikwi: CommandLine) -> None:

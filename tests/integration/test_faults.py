@@ -1,5 +1,6 @@
 """Replies that are lost and writes that are refused: each leads to exactly one outcome (protocol R6)."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -13,9 +14,10 @@ from pymongo.errors import OperationFailure
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import (
     ClaimLostError,
-    ConfigurationError,
     StoreError,
+    StoreRefusedError,
     StoreUnavailableError,
+    VariableTooLargeError,
 )
 from kikwiflow_worker.model.runtime import InstanceStatus, TaskStatus, TaskType
 from kikwiflow_worker.model.unit_of_work import (
@@ -27,12 +29,14 @@ from kikwiflow_worker.model.unit_of_work import (
     RemoveTask,
     ReserveStartKey,
 )
-from kikwiflow_worker.model.variables import IncrementVariable
+from kikwiflow_worker.model.variables import IncrementVariable, SetVariable
 from kikwiflow_worker.store.mongo.driver import client_options
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
+from tests.support.groups import HAND_ON, commit_group, committed, put_claimed, step, unit_of
 from tests.support.mongo import MongoServer
 from tests.support.stores import (
+    FAR_AWAY,
     LONG_AGO,
     WORKER,
     Json,
@@ -42,6 +46,7 @@ from tests.support.stores import (
     an_instance,
     claim,
     claim_any,
+    claim_many,
     commit,
     put_instance,
     put_task,
@@ -116,6 +121,7 @@ def failing(data: Database[Json]) -> Failing:
     return fail
 
 
+@pytest.mark.field_case("S-22", "S-54", "S-56")
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 async def test_a_fault_around_a_commit_leads_to_one_outcome(
@@ -142,6 +148,108 @@ async def test_a_fault_around_a_commit_leads_to_one_outcome(
     assert found.variables == {"count": 1}
 
 
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_a_fault_around_a_group_leads_to_one_outcome_of_each_unit(
+    store: MongoStore, data: Database[Json], failing: Failing, fault: tuple[str, Json]
+) -> None:
+    times = 3
+    made = await put_claimed(store, 6)
+    units = [
+        step(
+            store,
+            held,
+            ChangeVariables(instance.id, (IncrementVariable("count", 1),)),
+            id=f"next-{number}",
+            instance_id=instance.id,
+        )
+        for number, (instance, _, held) in enumerate(made)
+    ]
+    command, what = fault
+
+    with failing(command, {"times": times}, **what) as fired:
+        results = committed(await commit_group(store, *units, hand_on=HAND_ON))
+
+    assert fired == [times]
+    rows = {row["_id"]: row for row in data.executable_tasks.find()}
+    assert rows.keys() == {f"next-{number}" for number in range(6)}
+    assert all((row["status"], row["epoch"]) == ("LOCKED", 1) for row in rows.values())
+    assert [one.handed_on.task.id for one in results if one.handed_on] == sorted(rows)
+    for instance, _, _ in made:
+        found = await store.runtime.find_instance(instance.id)
+        assert found is not None
+        assert found.variables == {"count": 1}
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_ends_whose_commits_are_unknown_happen_once(
+    store: MongoStore, data: Database[Json], failing: Failing, times: int
+) -> None:
+    made = await put_claimed(store, 4)
+    units = [unit_of(RemoveTask(held), EndPath(i.id, LONG_AGO)) for i, _, held in made]
+
+    with failing("commitTransaction", {"times": times}, **NOT_REPLICATED):
+        results = committed(await commit_group(store, *units))
+
+    assert [len(one.ended) for one in results] == [1] * 4
+    assert data.process_history.count_documents({}) == 4
+    assert data.process_instances.count_documents({}) == data.executable_tasks.count_documents({})
+
+
+async def test_a_group_stands_when_what_it_handed_on_cannot_be_loaded(
+    store: MongoStore, data: Database[Json], failing: Failing, keeper: MongoLockKeeper
+) -> None:
+    units = [step(store, held) for _, _, held in await put_claimed(store, 3)]
+
+    with failing("find", errorCode=13) as fired:
+        results = committed(await commit_group(store, *units, hand_on=HAND_ON))
+
+    assert fired == [1]
+    assert [one.handed_on for one in results] == [None] * 3
+    assert data.executable_tasks.count_documents({"status": "LOCKED", "workerId": WORKER}) == 3
+    assert [keeper.release_unknown(WORKER, known=frozenset()) for _ in range(2)] == [0, 3]
+
+
+async def test_a_group_that_cannot_be_committed_says_so_for_each_unit(
+    store: MongoStore, data: Database[Json], failing: Failing
+) -> None:
+    units = [step(store, held) for _, _, held in await put_claimed(store, 3)]
+    before = snapshot(data)
+
+    with failing("delete", "alwaysOn", errorCode=13):
+        results = await commit_group(store, *units)
+
+    assert all(isinstance(one, StoreRefusedError) for one in results)
+    assert snapshot(data) == before
+
+
+async def test_a_batch_whose_reply_is_lost_is_found_by_its_worker(
+    store: MongoStore, data: Database[Json], failing: Failing, keeper: MongoLockKeeper
+) -> None:
+    await put_claimed(store, 8)
+    data.executable_tasks.update_many({}, {"$set": {"claimableAt": LONG_AGO}})
+
+    with failing("update", **APPLIED_BUT_UNKNOWN), pytest.raises(StoreUnavailableError):
+        await claim_many(store, 8)
+
+    assert data.executable_tasks.count_documents({"workerId": WORKER, "epoch": 2}) == 8
+    # Nobody has waited for the majority, without which they are not seen: the next write does.
+    await put_task(store, claimable_at=FAR_AWAY)
+    assert [keeper.release_unknown(WORKER, known=frozenset()) for _ in range(2)] == [0, 8]
+    assert len(await claim_many(store, 8)) == 8
+
+
+async def test_a_batch_that_never_arrives_claims_nothing(
+    store: MongoStore, data: Database[Json], failing: Failing
+) -> None:
+    await put_task(store)
+    before = snapshot(data)
+
+    with failing("update", closeConnection=True), pytest.raises(StoreUnavailableError):
+        await claim_many(store, 8)
+
+    assert snapshot(data) == before
+
+
 @pytest.mark.parametrize("name", ["guard_conflicts", "guard_never_arrives"])
 async def test_a_claim_that_was_lost_stays_lost_through_a_fault(
     store: MongoStore, data: Database[Json], failing: Failing, name: str
@@ -153,6 +261,23 @@ async def test_a_claim_that_was_lost_stays_lost_through_a_fault(
 
     with failing(command, **what) as fired, pytest.raises(ClaimLostError):
         await commit(store, InsertTask(a_task()), guards=(RemoveTask(held),))
+
+    assert fired == [1]
+    assert snapshot(data) == before
+
+
+async def test_a_commit_that_the_server_s_cache_cannot_take_is_refused_as_too_large(
+    store: MongoStore, data: Database[Json], failing: Failing
+) -> None:
+    instance = await put_instance(store)
+    before = snapshot(data)
+    change = ChangeVariables(instance.id, (SetVariable("a", 1),))
+
+    with (
+        failing("update", errorCode=388) as fired,
+        pytest.raises(VariableTooLargeError, match="wiredTigerCacheSizeGB"),
+    ):
+        await commit(store, InsertTask(a_task()), change)
 
     assert fired == [1]
     assert snapshot(data) == before
@@ -226,6 +351,7 @@ async def test_a_claim_that_never_arrives_is_sent_again(
     assert claimed.claim.epoch == 1
 
 
+@pytest.mark.field_case("S-23")
 async def test_a_claim_whose_reply_never_comes_is_found_and_given_back(
     store: MongoStore, keeper: MongoLockKeeper, failing: Failing
 ) -> None:
@@ -267,6 +393,7 @@ async def test_a_commit_stands_when_the_join_cannot_be_told(
     assert row.status is TaskStatus.PENDING
 
 
+@pytest.mark.field_case("S-68")
 async def test_a_pull_whose_reply_is_lost_releases_the_join_once(
     store: MongoStore, data: Database[Json], failing: Failing
 ) -> None:
@@ -291,7 +418,7 @@ async def test_a_cancel_that_stops_half_way_is_finished_by_any_worker(
     await put_instance(store, *tasks, id=instance.id)
     running = await claim(store, tasks[0])
 
-    with failing("findAndModify", {"skip": 1}, errorCode=13), pytest.raises(ConfigurationError):
+    with failing("findAndModify", {"skip": 1}, errorCode=13), pytest.raises(StoreRefusedError):
         await store.runtime.cancel_instance(instance.id, cancelled_by="ann")
 
     with pytest.raises(ClaimLostError):
@@ -333,3 +460,36 @@ async def test_a_retry_of_an_incident_whose_commit_is_unknown_happens_once(
     row = await store.reads.find_task(task.id)
     assert row is not None
     assert row.epoch == 3
+
+
+async def test_hints_go_on_after_the_stream_broke(
+    mongo_server: MongoServer, data: Database[Json], failing: Failing
+) -> None:
+    client: AsyncMongoClient[Json] = AsyncMongoClient(mongo_server.uri, appname=APP)
+    store = MongoStore.over(client, data.name, clock=SystemClock())
+    heard = asyncio.Event()
+
+    async def listen() -> None:
+        async for _ in store.wake_ups.watch():
+            heard.set()
+
+    async def hear() -> None:
+        """Put tasks until one of them is heard of."""
+        heard.clear()
+        while not heard.is_set():
+            await put_task(store)
+            await asyncio.sleep(0.05)
+
+    listening = asyncio.ensure_future(listen())
+    await hear()
+    # The request that is open answers; the one after it is refused.
+    with failing("getMore", closeConnection=True) as fired:
+        for _ in range(5):
+            await put_task(store)
+            await asyncio.sleep(0.1)
+
+    assert fired == [1]
+    await hear()
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    await client.close()

@@ -1,7 +1,6 @@
 """What the server examines for what the store asks, as its own profiler counts it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ from pymongo.database import Database
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
 from kikwiflow_worker.model.runtime import IncidentStatus, TaskStatus
-from kikwiflow_worker.model.unit_of_work import EndPath, RemoveArrivals
+from kikwiflow_worker.model.unit_of_work import EndPath, RemoveArrivals, RemoveTask
 from kikwiflow_worker.store.mongo.codec import (
     encode_external_task,
     encode_incident,
@@ -20,13 +19,10 @@ from kikwiflow_worker.store.mongo.codec import (
 )
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import (
-    ExternalTaskQuery,
-    IncidentQuery,
-    InstanceQuery,
-    TaskQuery,
-)
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, InstanceQuery, TaskQuery
+from tests.support.groups import commit_group, committed, put_claimed, unit_of
 from tests.support.mongo import MongoServer
+from tests.support.profiler import profiled
 from tests.support.stores import (
     FAR_AWAY,
     LOCK,
@@ -37,6 +33,7 @@ from tests.support.stores import (
     an_external_task,
     an_incident,
     an_instance,
+    claim_next,
     commit,
 )
 
@@ -57,20 +54,6 @@ async def store(mongo_server: MongoServer, data: Database[Json]) -> AsyncIterato
     await opened.close()
 
 
-@contextmanager
-def profiled(data: Database[Json]) -> Iterator[list[Json]]:
-    """Collect what the server notes about each command on the database."""
-    entries: list[Json] = []
-    data.command("profile", 2)
-    try:
-        yield entries
-    finally:
-        data.command("profile", 0)
-        own = {"ns": {"$ne": f"{data.name}.system.profile"}, "planSummary": {"$exists": True}}
-        entries += data["system.profile"].find(own)
-        data.drop_collection("system.profile")
-
-
 def put_rows(
     data: Database[Json], count: int, *, since: datetime = LONG_AGO, step_ms: int = 1, **fields: Any
 ) -> None:
@@ -85,7 +68,7 @@ def put_rows(
 
 
 async def claim(store: MongoStore) -> object:
-    return await store.queue.claim_due(worker_id=WORKER, lock=LOCK, capabilities=CAPABILITIES)
+    return await claim_next(store, CAPABILITIES)
 
 
 async def profile_of_claim(store: MongoStore, data: Database[Json]) -> tuple[object, Json]:
@@ -95,6 +78,7 @@ async def profile_of_claim(store: MongoStore, data: Database[Json]) -> tuple[obj
     return claimed, entry
 
 
+@pytest.mark.field_case("S-31", "S-32", "S-35", "S-61")
 async def test_a_claim_among_many_due_tasks_examines_one(
     store: MongoStore, data: Database[Json]
 ) -> None:
@@ -127,6 +111,55 @@ async def test_a_claim_never_looks_at_tasks_of_a_handler_that_nobody_here_has(
         assert entry["keysExamined"] <= MOST_KEYS
 
 
+async def profile_of_batch(
+    store: MongoStore, data: Database[Json], limit: int
+) -> tuple[int, list[Json]]:
+    with profiled(data) as entries:
+        claimed = await store.queue.claim_due(
+            worker_id=WORKER, lock=LOCK, capabilities=CAPABILITIES, limit=limit
+        )
+    return len(claimed), entries
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_a_batch_examines_its_candidates_and_nothing_else(
+    store: MongoStore, data: Database[Json], tenant: str | None
+) -> None:
+    limit = 20
+    for number, handler in enumerate((None, *HANDLERS)):
+        since = LONG_AGO + timedelta(milliseconds=number)
+        put_rows(data, MANY // 8, handler_name=handler, since=since, tenant_id=tenant)
+        later = {"since": FAR_AWAY, "due_at": FAR_AWAY}
+        put_rows(data, MANY // 8, handler_name=handler, tenant_id=tenant, **later)
+    put_rows(data, MANY // 4, handler_name="somebody_else_s", since=LONG_AGO - timedelta(days=1))
+    put_rows(data, MANY // 4, status=TaskStatus.ERROR, claimable_at=None)
+
+    for _ in range(4):
+        claimed, entries = await profile_of_batch(store, data, limit)
+
+        assert claimed == limit
+        for entry in entries:
+            # Four candidates for each task wanted; one more key and document for each range that is opened.
+            most = 4 * limit
+            assert entry["docsExamined"] <= most + len(HANDLERS) + 1, entry["command"]
+            assert entry["keysExamined"] <= most + 2 * MOST_KEYS, entry["command"]
+        (update,) = [entry for entry in entries if entry["op"] == "update"]
+        assert update["docsExamined"] == limit
+
+
+async def test_a_batch_with_nothing_due_examines_no_document(
+    store: MongoStore, data: Database[Json]
+) -> None:
+    put_rows(data, MANY, handler_name="pack", since=FAR_AWAY, due_at=FAR_AWAY)
+
+    claimed, entries = await profile_of_batch(store, data, 100)
+
+    assert claimed == 0
+    assert [entry["docsExamined"] for entry in entries] == [0]
+    assert entries[0]["keysExamined"] <= MOST_KEYS
+
+
+@pytest.mark.field_case("S-34")
 async def test_a_claim_with_nothing_due_examines_no_document(
     store: MongoStore, data: Database[Json]
 ) -> None:
@@ -164,6 +197,7 @@ async def test_looking_for_undelivered_branches_does_not_look_at_due_tasks(
         assert max(entry["docsExamined"] for entry in entries) == 0
 
 
+@pytest.mark.field_case("S-34", "S-38")
 async def test_due_tasks_are_measured_without_looking_at_timers(
     store: MongoStore, data: Database[Json]
 ) -> None:
@@ -204,6 +238,23 @@ async def test_the_end_of_an_instance_touches_its_own_tasks_only(
 
     assert len(entries) >= 5
     assert max(entry.get("docsExamined", 0) for entry in entries) <= 2
+
+
+async def test_the_end_of_many_instances_touches_their_own_tasks_only(
+    store: MongoStore, data: Database[Json]
+) -> None:
+    made = await put_claimed(store, 8)
+    put_rows(data, MANY, status=TaskStatus.AWAITING_BRANCHES, claimable_at=None)
+    units = [
+        unit_of(RemoveTask(held), RemoveArrivals(task.id), EndPath(instance.id, LONG_AGO))
+        for instance, task, held in made
+    ]
+
+    with profiled(data) as entries:
+        committed(await commit_group(store, *units))
+
+    assert len(entries) >= 5
+    assert max(entry.get("docsExamined", 0) for entry in entries) <= 8
 
 
 async def test_removing_arrivals_looks_at_the_join_s_own_only(
@@ -264,6 +315,7 @@ def many_records(data: Database[Json]) -> None:
         data[name].insert_many(rows, ordered=False)
 
 
+@pytest.mark.field_case("S-38")
 async def test_no_page_is_found_by_reading_the_whole_collection(
     store: MongoStore, data: Database[Json], many_records: None
 ) -> None:

@@ -22,10 +22,12 @@ from kikwiflow_worker.operations.correlation import (
 from kikwiflow_worker.operations.execution import OutcomeKind, execute_task
 from kikwiflow_worker.operations.services import Invoker, Services
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import RuntimeStore, TaskQuery
+from kikwiflow_worker.store.protocol import RuntimeStore
+from kikwiflow_worker.store.views import TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import HandlerRegistry
 from tests.support.definitions import a_file, a_node, a_start, an_end
+from tests.support.stores import claim_next
 
 pytestmark = pytest.mark.mongo
 
@@ -57,9 +59,7 @@ class Side:
         """Run everything that is due; return how many tasks ran."""
         runs = 0
         while True:
-            claimed = await self._store.queue.claim_due(
-                worker_id="w", lock=timedelta(seconds=30), capabilities=NO_CAPABILITIES
-            )
+            claimed = await claim_next(self._store, NO_CAPABILITIES)
             if claimed is None:
                 self._handlers.close()
                 return runs
@@ -81,6 +81,7 @@ async def side(mongo_uri: str, database_name: str) -> AsyncIterator[Side]:
     await store.close()
 
 
+@pytest.mark.field_case("S-72")
 async def test_a_message_is_kept_until_somebody_waits_for_it(side: Side) -> None:
     kept = await side.client.correlate("O-1", {"amount": 7}, keep_for=HOUR)
     await side.work()
@@ -106,6 +107,7 @@ async def test_a_kept_message_is_delivered_once(side: Side) -> None:
     assert sorted(statuses) == ["ACTIVE", "COMPLETED"]
 
 
+@pytest.mark.field_case("S-72")
 async def test_a_message_with_a_known_id_changes_nothing(side: Side) -> None:
     instance = await side.client.start("parcel", "P-1", variables={"order": "O-1"})
     other = await side.client.start("parcel", "P-2", variables={"order": "O-1"})

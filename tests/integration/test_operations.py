@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 
 import pytest
+from pymongo import MongoClient
 
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.clock import SystemClock
@@ -22,16 +23,12 @@ from kikwiflow_worker.model.runtime import ClaimedTask, HostKind, IncidentStatus
 from kikwiflow_worker.model.unit_of_work import Committed, EndHost, UnitOfWork
 from kikwiflow_worker.operations.execution import OutcomeKind, execute_task
 from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.protocol import (
-    ExternalTaskQuery,
-    IncidentQuery,
-    InstanceQuery,
-    TaskQuery,
-)
+from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery, InstanceQuery, TaskQuery
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 from tests.support.definitions import Json, a_file, a_node, a_start, an_end
 from tests.support.findings import a_join, a_split
+from tests.support.stores import claim_next
 
 pytestmark = pytest.mark.mongo
 
@@ -53,6 +50,7 @@ async def kikwiflow(mongo_uri: str, database_name: str) -> AsyncIterator[Kikwifl
         yield client
 
 
+@pytest.mark.field_case("S-37", "S-88")
 async def test_a_running_instance_is_deleted_without_a_trace(kikwiflow: Kikwiflow) -> None:
     await kikwiflow.deploy(text(*WAITS))
     instance = await kikwiflow.start("parcel", "P-1")
@@ -107,7 +105,7 @@ async def test_a_waiting_task_gets_another_due_time(
     changed = await kikwiflow.override_task(task.id, due_at=now - timedelta(seconds=1))
 
     assert changed.due_at == now - timedelta(seconds=1)
-    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    claimed = await claim_from(mongo_uri, database_name, NO_CAPABILITIES)
     assert claimed is not None
     assert claimed.task.id == task.id
 
@@ -124,7 +122,7 @@ async def test_a_task_that_failed_for_good_gets_attempts_and_its_incident_is_res
     async with Kikwiflow.connect(mongo_uri, database=database_name) as kikwiflow:
         await kikwiflow.deploy(text())
         instance = await kikwiflow.start("parcel", "P-1")
-        claimed = await claim_next(mongo_uri, database_name, registry.capabilities)
+        claimed = await claim_from(mongo_uri, database_name, registry.capabilities)
         assert claimed is not None
         store_task, services = claimed.task.id, kikwiflow.services
         await execute_task(services, runtime.invoker(), claimed, services.runtime.commit)
@@ -174,6 +172,39 @@ async def test_an_instance_goes_on_with_a_newer_version(kikwiflow: Kikwiflow) ->
         await kikwiflow.migrate(instance.id)
 
 
+@pytest.mark.field_case("S-81")
+async def test_a_running_instance_keeps_its_version_when_another_is_deployed(
+    kikwiflow: Kikwiflow,
+) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    instance = await kikwiflow.start("parcel", "P-1")
+    await kikwiflow.deploy(
+        text(a_start("OTHER"), a_node("OTHER", "EXTERNAL_TASK", "END"), an_end())
+    )
+
+    (wait,) = (
+        await kikwiflow.list_external_tasks(ExternalTaskQuery(instance_id=instance.id))
+    ).items
+    after = await kikwiflow.complete(wait.id)
+
+    assert after.definition_version == 1
+    assert (await kikwiflow.start("parcel", "P-2")).definition_version == 2
+
+
+async def test_a_task_of_an_instance_that_is_being_cancelled_is_gone(
+    kikwiflow: Kikwiflow, mongo_uri: str, database_name: str
+) -> None:
+    await kikwiflow.deploy(text(*WAITS))
+    instance = await kikwiflow.start("parcel", "P-1")
+    (wait,) = (await kikwiflow.list_external_tasks()).items
+    with MongoClient[Json](mongo_uri) as opened:
+        marked = {"$set": {"status": "CANCELLING"}}
+        opened[database_name].process_instances.update_one({"_id": instance.id}, marked)
+
+    with pytest.raises(NotFoundError, match="was cancelled"):
+        await kikwiflow.complete(wait.id)
+
+
 async def test_a_version_without_the_node_is_refused_and_says_which(kikwiflow: Kikwiflow) -> None:
     await kikwiflow.deploy(text(*WAITS))
     instance = await kikwiflow.start("parcel", "P-1")
@@ -188,6 +219,7 @@ async def test_a_version_without_the_node_is_refused_and_says_which(kikwiflow: K
     assert (await kikwiflow.get_instance(instance.id)).definition_version == 1
 
 
+@pytest.mark.field_case("S-82")
 async def test_all_instances_are_moved_and_each_gets_a_verdict(kikwiflow: Kikwiflow) -> None:
     await kikwiflow.deploy(text(*WAITS))
     first, second = [await kikwiflow.start("parcel", name) for name in ("P-1", "P-2")]
@@ -256,12 +288,10 @@ async def test_listing_by_status_finds_the_suspended(kikwiflow: Kikwiflow) -> No
     assert [item.id for item in found.items] == [instance.id]
 
 
-async def claim_next(uri: str, database: str, handlers: Capabilities) -> ClaimedTask | None:
+async def claim_from(uri: str, database: str, handlers: Capabilities) -> ClaimedTask | None:
     store = MongoStore.open(uri, database, clock=SystemClock())
     await store.prepare()
-    claimed = await store.queue.claim_due(
-        worker_id="w", lock=timedelta(seconds=30), capabilities=handlers
-    )
+    claimed = await claim_next(store, handlers)
     await store.close()
     return claimed
 
@@ -283,7 +313,7 @@ async def test_an_incident_beside_a_host_is_closed_with_the_host(
     stamp = a_node("STAMP", "EXTERNAL_TASK", "END")
     await kikwiflow.deploy(text(a_start("WAIT"), wait, host, late, stamp, an_end()))
     instance = await kikwiflow.start("parcel", "P-1")
-    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    claimed = await claim_from(mongo_uri, database_name, NO_CAPABILITIES)
     assert claimed is not None
     runtime, services = HandlerRuntime(registry_of([]), threads=1), kikwiflow.services
     await execute_task(services, runtime.invoker(), claimed, services.runtime.commit)
@@ -311,7 +341,7 @@ async def test_a_thrower_whose_receiver_lost_its_host_looks_for_another_one(
     await kikwiflow.deploy(text(*catches, key="letter"))
     receiver = await kikwiflow.start("letter", "L-1")
     thrower = await kikwiflow.start("parcel", "P-1")
-    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    claimed = await claim_from(mongo_uri, database_name, NO_CAPABILITIES)
     assert claimed is not None
     runtime, services = HandlerRuntime(registry_of([]), threads=1), kikwiflow.services
     hosts = [EndHost("the-host-of-another-event", HostKind.EXTERNAL_TASK)]
@@ -338,7 +368,7 @@ async def test_a_call_activity_waits_while_its_definition_is_suspended(
     instance = await kikwiflow.start("parcel", "P-1")
     await kikwiflow.suspend_definition("child")
 
-    claimed = await claim_next(mongo_uri, database_name, NO_CAPABILITIES)
+    claimed = await claim_from(mongo_uri, database_name, NO_CAPABILITIES)
     assert claimed is not None
     runtime, services = HandlerRuntime(registry_of([]), threads=1), kikwiflow.services
     await execute_task(services, runtime.invoker(), claimed, services.runtime.commit)

@@ -16,7 +16,7 @@ from kikwiflow_worker.handler import (
 from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import StoreOptions
-from kikwiflow_worker.store.protocol import ExternalTaskQuery
+from kikwiflow_worker.store.views import ExternalTaskQuery
 from tests.support.definitions import Json, a_file, a_flow, a_node, a_start, a_task, an_end
 
 pytestmark = pytest.mark.mongo

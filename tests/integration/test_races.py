@@ -68,6 +68,7 @@ async def store(
     await opened.close()
 
 
+@pytest.mark.field_case("S-49")
 async def test_of_two_commits_of_one_claim_exactly_one_is_written(
     store: MongoStore, data: Database[Json]
 ) -> None:
@@ -109,6 +110,7 @@ async def test_a_commit_and_a_takeover_never_both_win(
             await commit(store, guards=(RemoveTask(taken.claim),))
 
 
+@pytest.mark.field_case("S-66")
 async def test_sixty_four_branches_at_once_release_their_join_once(
     store: MongoStore, counter: AttemptCounter
 ) -> None:
@@ -182,6 +184,7 @@ async def test_an_end_and_a_cancel_at_once_leave_one_history(
         assert data.executable_tasks.count_documents({"processInstanceId": instance.id}) == 0
 
 
+@pytest.mark.field_case("S-11")
 async def test_workers_that_drain_a_queue_share_it_without_doubles(
     store: MongoStore, data: Database[Json]
 ) -> None:

@@ -21,8 +21,9 @@ from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS, open_database
 from kikwiflow_worker.store.mongo.inspection import LISTED, Inspection
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.mongo.upgrades import STEPS, Step, upgrade_schema
+from kikwiflow_worker.store.mongo.writes import children_canceller
 from tests.support.mongo import MongoServer
-from tests.support.stores import Json, a_task, an_external_task, an_incident, an_instance
+from tests.support.stores import LONG_AGO, Json, a_task, an_external_task, an_incident, an_instance
 
 pytestmark = pytest.mark.mongo
 
@@ -99,6 +100,15 @@ async def test_documents_that_cannot_be_read_are_counted_and_the_first_are_named
     assert found.count == LISTED + 5
     assert len(found.named) == LISTED
     assert found.named[0].startswith("external_tasks 00: ValueError: 'FROM_THE_FUTURE'")
+
+
+async def test_the_task_that_cancels_children_outlives_their_call_activity(
+    store: MongoStore, database: Database[Json]
+) -> None:
+    canceller = children_canceller(Branch("children", "gone"), "definition-1", LONG_AGO)
+    database.executable_tasks.insert_one(encode_task(canceller))
+
+    assert (await inspected(store)).orphans.count == 0
 
 
 async def test_rows_that_name_what_is_not_there_are_found(

@@ -21,6 +21,7 @@ from kikwiflow_worker.errors import (
     ConfigurationError,
     DuplicateStartError,
     SchemaMismatchError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 from kikwiflow_worker.model.runtime import Branch, InstanceStatus, TaskStatus
@@ -39,6 +40,7 @@ from kikwiflow_worker.model.unit_of_work import (
 from kikwiflow_worker.store.mongo.codec import encode_external_task, encode_incident, encode_task
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
+from tests.support.groups import HAND_ON, commit_group, committed, put_claimed, step
 from tests.support.mongo import MongoServer
 from tests.support.stores import (
     LOCK,
@@ -54,6 +56,7 @@ from tests.support.stores import (
     an_instance,
     claim,
     claim_any,
+    claim_many,
     commit,
     lapse,
     put_instance,
@@ -152,7 +155,7 @@ async def test_refused_credentials_are_a_mistake_in_the_configuration_and_stay_s
     parts = urlsplit(mongo_server.uri)
     uri = parts._replace(netloc=f"ann:s3cr3t@{parts.hostname}:{parts.port}").geturl()
 
-    with pytest.raises(ConfigurationError, match="check the user") as caught:
+    with pytest.raises(StoreRefusedError, match="check the user") as caught:
         await prepare(uri)
 
     error: BaseException | None = caught.value
@@ -273,6 +276,36 @@ async def test_a_standalone_server_fences_a_stolen_claim(
     assert standalone_data.executable_tasks.count_documents({}) == 1
 
 
+async def test_a_standalone_server_writes_groups_one_by_one_and_hands_nothing_on(
+    standalone: MongoStore, standalone_data: Database[Json]
+) -> None:
+    held = [one for _, _, one in await put_claimed(standalone, 3)]
+    await standalone.queue.release(held[1])
+    units = [step(standalone, one, id=f"next-{number}") for number, one in enumerate(held)]
+
+    results = await commit_group(standalone, *units, hand_on=HAND_ON)
+
+    assert isinstance(results[1], ClaimLostError)
+    assert [one.handed_on for one in committed((results[0], results[2]))] == [None, None]
+    rows = {row["_id"]: row["status"] for row in standalone_data.executable_tasks.find()}
+    assert rows == {"next-0": "PENDING", held[1].task_id: "PENDING", "next-2": "PENDING"}
+
+
+async def test_a_standalone_server_claims_in_batches(standalone: MongoStore) -> None:
+    tasks = [a_task() for _ in range(8)]
+    await commit(standalone, *(InsertTask(task) for task in tasks))
+
+    claimed = await claim_many(standalone, 20)
+
+    assert {one.claim.task_id for one in claimed} == {task.id for task in tasks}
+
+
+async def test_a_standalone_server_has_no_hints_and_says_so_at_once(
+    standalone: MongoStore,
+) -> None:
+    assert [hint async for hint in standalone.wake_ups.watch()] == []
+
+
 async def test_a_standalone_server_joins_branches_and_cancels(
     standalone: MongoStore, standalone_data: Database[Json]
 ) -> None:
@@ -326,6 +359,7 @@ async def test_a_standalone_server_records_a_completion_that_ends_the_instance(
     completion = CompleteExternalTask(
         task_id=external.id,
         instance_id=instance.id,
+        definition_id=external.definition_id,
         node_id=external.node_id,
         completed_at=LONG_AGO + timedelta(days=30_000),
         completed_by="ann",

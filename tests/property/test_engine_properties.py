@@ -72,6 +72,7 @@ def test_the_random_processes_are_accepted_at_a_deploy(blocks: Sequence) -> None
     assert [problem for problem in found if problem.is_error] == []
 
 
+@pytest.mark.field_case("S-68", "S-70")
 @bounded
 @given(processes(), SEEDS)
 def test_a_process_ends_once_and_every_step_of_it_is_done_once(blocks: Sequence, seed: int) -> None:

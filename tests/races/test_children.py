@@ -110,6 +110,7 @@ async def test_a_starter_against_the_deadline_of_its_call(arena: Arena, races: i
         assert arena.places() == dict.fromkeys(ids, "LATE")
 
 
+@pytest.mark.field_case("S-74")
 async def test_a_parent_s_cancel_against_a_starter_that_starts_its_child(
     arena: Arena, races: int
 ) -> None:

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.mongo, pytest.mark.timeout(120)]
 DONE, LATE, CAUGHT = wait("DONE"), wait("LATE"), wait("CAUGHT")
 
 
+@pytest.mark.field_case("S-73")
 async def test_a_completion_against_the_deadline_of_its_task(arena: Arena, races: int) -> None:
     await arena.deploy(wait("HOST", "DONE", "DEADLINE"), deadline("HOST"), DONE, LATE)
 

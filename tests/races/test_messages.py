@@ -76,6 +76,7 @@ async def test_the_last_two_keys_of_a_group_that_waits_for_all(arena: Arena, rac
             arena.wins[["left", "right"].index(last)] += 1
 
 
+@pytest.mark.field_case("S-71")
 async def test_the_last_two_branches_of_a_join(arena: Arena, races: int) -> None:
     await arena.deploy(split("A", "B"), step("A", "JOIN"), step("B", "JOIN"), join("DONE"), DONE)
 
@@ -243,6 +244,7 @@ async def test_two_messages_with_one_id(arena: Arena, races: int) -> None:
             await arena.sides[0].client.correlate(key)
 
 
+@pytest.mark.field_case("S-72")
 async def test_a_message_to_be_kept_against_the_wait_that_begins(arena: Arena, races: int) -> None:
     await arena.deploy(wait("TASK", "CATCHER"), catcher("CATCHER", "DONE"), DONE)
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 from click.testing import CliRunner, Result
 
 from kikwiflow_worker.cli.app import cli
+from kikwiflow_worker.telemetry import reset_logging
 
 Json = dict[str, Any]
 
@@ -46,4 +46,4 @@ def restored_logging() -> Iterator[None]:
     root.handlers[:] = before[0]
     root.setLevel(before[1])
     driver.setLevel(before[2])
-    structlog.reset_defaults()
+    reset_logging()

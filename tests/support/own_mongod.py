@@ -3,7 +3,7 @@
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,11 +21,18 @@ REPLICA_SET = "acceptance"
 
 @dataclass(slots=True)
 class OwnMongod:
-    """One server of this test alone, a child process."""
+    """One server of this test alone, a child process.
+
+    Attributes:
+        options: More of its command line.
+        admin_options: What a client needs to reach it, such as TLS.
+    """
 
     program: Path
     folder: Path
     replica_set: str | None
+    options: Sequence[str] = ()
+    admin_options: Mapping[str, object] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
@@ -37,6 +44,14 @@ class OwnMongod:
 
     def start(self) -> None:
         """Start it, on the data it had, and wait until it takes writes."""
+        self.launch()
+        with self.admin() as client:
+            wait_until(
+                lambda: self._is_writable(client), f"mongod on port {self.port} takes writes"
+            )
+
+    def launch(self) -> None:
+        """Start it, on the data it had, and return at once."""
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         options = ["--port", str(self.port), "--bind_ip", "127.0.0.1", "--dbpath", str(data)]
@@ -44,15 +59,11 @@ class OwnMongod:
         options += ["--replSet", self.replica_set] if self.replica_set else []
         with (self.folder / "mongod.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.program, *options],
+                [self.program, *options, *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-            )
-        with self.admin() as client:
-            wait_until(
-                lambda: self._is_writable(client), f"mongod on port {self.port} takes writes"
             )
 
     def stop(self, number: signal.Signals) -> None:
@@ -65,7 +76,10 @@ class OwnMongod:
     def admin(self) -> Iterator[MongoClient[Json]]:
         """Connect to it, whatever its role."""
         with MongoClient[Json](
-            f"mongodb://127.0.0.1:{self.port}", directConnection=True, serverSelectionTimeoutMS=500
+            f"mongodb://127.0.0.1:{self.port}",
+            directConnection=True,
+            serverSelectionTimeoutMS=500,
+            **self.admin_options,
         ) as client:
             yield client
 
@@ -83,13 +97,23 @@ class OwnMongod:
         return False
 
 
-def own_mongod(folder: Path, *, replica_set: str | None = REPLICA_SET) -> Iterator[OwnMongod]:
-    """Run a server of this test's own, to be used by a fixture; its data is removed afterwards."""
+def find_program() -> Path:
+    """Return the ``mongod`` to run; skip the test if there is none."""
     try:
-        program = find_mongod()
+        return find_mongod()
     except ConfigurationError as error:
         pytest.skip(str(error))
-    server = OwnMongod(program, folder, replica_set)
+
+
+def own_mongod(
+    folder: Path,
+    *,
+    replica_set: str | None = REPLICA_SET,
+    options: Sequence[str] = (),
+    admin_options: Mapping[str, object] | None = None,
+) -> Iterator[OwnMongod]:
+    """Run a server of this test's own, to be used by a fixture; its data is removed afterwards."""
+    server = OwnMongod(find_program(), folder, replica_set, options, admin_options or {})
     try:
         server.start()
         yield server

@@ -114,9 +114,9 @@ class Side:
         """Run what is due until nothing is; return how many tasks that were."""
         runs = 0
         capabilities = self.handlers.registry.capabilities
-        while claimed := await self.store.queue.claim_due(
-            worker_id="drain", lock=LOCK, capabilities=capabilities
+        while due := await self.store.queue.claim_due(
+            worker_id="drain", lock=LOCK, capabilities=capabilities, limit=1
         ):
-            await self.run(claimed)
+            await self.run(due[0])
             runs += 1
         return runs

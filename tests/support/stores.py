@@ -149,9 +149,28 @@ async def put_instance(store: MongoStore, *tasks: ExecutableTask, **fields: Any)
     return instance
 
 
+async def claim_next(
+    store: MongoStore, capabilities: Capabilities, *, worker_id: str = WORKER
+) -> ClaimedTask | None:
+    """Claim one due task for a worker with these capabilities."""
+    due = await store.queue.claim_due(
+        worker_id=worker_id, lock=LOCK, capabilities=capabilities, limit=1
+    )
+    return due[0] if due else None
+
+
 async def claim_any(store: MongoStore, worker_id: str = WORKER) -> ClaimedTask | None:
     """Claim what is due for a worker that has ``HANDLER``."""
-    return await store.queue.claim_due(worker_id=worker_id, lock=LOCK, capabilities=CAPABILITIES)
+    return await claim_next(store, CAPABILITIES, worker_id=worker_id)
+
+
+async def claim_many(
+    store: MongoStore, limit: int, worker_id: str = WORKER
+) -> tuple[ClaimedTask, ...]:
+    """Claim at most ``limit`` due tasks for a worker that has ``HANDLER``."""
+    return await store.queue.claim_due(
+        worker_id=worker_id, lock=LOCK, capabilities=CAPABILITIES, limit=limit
+    )
 
 
 async def claim(store: MongoStore, task: ExecutableTask, worker_id: str = WORKER) -> Claim:

@@ -33,6 +33,14 @@ PATIENCE_S = 30.0
 
 Json = dict[str, Any]
 
+DEEP = [
+    pytest.mark.deep,
+    pytest.mark.skipif(
+        "KIKWIFLOW_TEST_DEEP" not in os.environ, reason="KIKWIFLOW_TEST_DEEP is not set"
+    ),
+]
+"""Marks of what takes too long for every run."""
+
 
 def wait_until(
     is_true: Callable[[], object], what: str | Callable[[], str], *, within_s: float = PATIENCE_S

@@ -314,3 +314,35 @@ def test_a_deadline_whose_provider_fails_is_tried_again_beside_its_host() -> Non
     assert (run.row.type, run.row.status) == (TaskType.TIMER_SCHEDULE, TaskStatus.PENDING)
     assert (run.row.attempts, run.row.handler_name) == (1, "due_date_provider:sla")
     assert run.row.due_at == NOON + timedelta(minutes=3)
+
+
+BY_BEAN: Json = {"providerType": "BEAN", "providerBean": "n"}
+
+
+@pytest.mark.parametrize(
+    ("host", "task_type", "provider"),
+    [
+        (
+            {**a_host("TIMER_TASK", "EVENT"), **BY_BEAN},
+            TaskType.TIMER_SCHEDULE,
+            "due_date_provider:n",
+        ),
+        (
+            {**a_host("EVENT_CATCHER", "EVENT"), **BY_BEAN},
+            TaskType.KEY_RESOLUTION,
+            "correlation_keys_provider:n",
+        ),
+        (a_host("CALL_ACTIVITY_COORDINATOR", "EVENT"), TaskType.CALL_ACTIVITY_COORDINATOR, "n"),
+    ],
+    ids=["timer", "catcher", "call"],
+)
+def test_a_host_that_is_only_being_set_up_has_nothing_to_detach(
+    host: Json, task_type: TaskType, provider: str
+) -> None:
+    definition = a_definition(host, an_event(DEADLINE))
+    task = a_claimed_task(definition, "HOST", task_type)
+
+    found = worked(definition, task, provider)
+
+    kinds = {type(change).__name__ for change in found.unit.changes}
+    assert kinds <= {"InsertTask", "InsertExternalTask"}

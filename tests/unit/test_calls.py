@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from kikwiflow_worker.engine.calls import MAX_CHILDREN, MAX_DEPTH
 from kikwiflow_worker.engine.draft import StepFailedError
 from kikwiflow_worker.engine.effects import DefinitionFound
 from kikwiflow_worker.engine.running import run_task
-from kikwiflow_worker.engine.visits import derived_id
+from kikwiflow_worker.engine.visits import part_id
 from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.limits import MAX_CALL_DEPTH, MAX_CHILDREN
 from kikwiflow_worker.model.runtime import (
     Branch,
     ClaimedTask,
@@ -312,14 +312,15 @@ def nested(depth: int) -> Run:
 
 
 def test_a_child_is_one_deeper_than_its_parent() -> None:
-    child = child_of(nested(MAX_DEPTH - 1)).instance
+    child = child_of(nested(MAX_CALL_DEPTH - 1)).instance
 
     assert child.parent is not None
-    assert child.parent.depth == MAX_DEPTH
+    assert child.parent.depth == MAX_CALL_DEPTH
 
 
+@pytest.mark.field_case("S-74")
 def test_a_call_that_is_nested_too_deep_waits_for_a_person() -> None:
-    found = nested(MAX_DEPTH)
+    found = nested(MAX_CALL_DEPTH)
 
     assert isinstance(found.guard, FailTask)
     assert "call itself" in found.guard.error
@@ -347,7 +348,7 @@ def test_the_next_child_of_a_sequence_follows_the_one_that_ended() -> None:
     assert found.row.type is TaskType.CALL_ACTIVITY_STARTER
     assert found.row.loop == Loop(1, element=("y",))
     assert found.row.branch == Branch(f"{TASK_ID}:1", TASK_ID)
-    assert found.row.id == derived_id(TASK_ID, "starter#1")
+    assert found.row.id == part_id(TASK_ID, "starter#1")
     assert len(found.unit.changes) == 2
 
 

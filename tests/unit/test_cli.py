@@ -57,6 +57,7 @@ COMMANDS = [
     ["store", "check"],
     ["store", "upgrade"],
     ["serve"],
+    ["verify"],
     ["doctor"],
 ]
 
@@ -273,12 +274,20 @@ def test_an_unexpected_error_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
-def test_debug_lets_an_unexpected_error_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kikwiflow_worker.cli.handlers.load_registry", lambda _only: 1 / 0)
+def test_debug_shows_the_traceback_without_a_password_and_exits_as_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_only: object) -> None:
+        raise ZeroDivisionError(NOWHERE)
+
+    monkeypatch.setattr("kikwiflow_worker.cli.handlers.load_registry", fail)
 
     result = command_line.run("handlers", "--debug")
 
-    assert isinstance(result.exception, ZeroDivisionError)
+    assert result.exit_code == 1
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "unexpected ZeroDivisionError: mongodb://user:***@127.0.0.1:1" in result.stderr
+    assert "s3cr3t" not in result.output
 
 
 def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,3 +480,20 @@ def test_every_command_is_in_the_list_above() -> None:
         found += [[name, sub] for sub in getattr(command, "commands", ())] or [[name]]
 
     assert sorted(found) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "value"),
+    [
+        ([], {}, "true"),
+        (["--no-hand-on"], {}, "false"),
+        (["--hand-on"], {"KIKWIFLOW_HAND_ON": "false"}, "true"),
+        ([], {"KIKWIFLOW_HAND_ON": "off"}, "false"),
+    ],
+)
+def test_what_is_on_by_default_can_be_turned_off(
+    arguments: list[str], environment: dict[str, str], value: str
+) -> None:
+    result = command_line.run("--print-config", *arguments, **environment)
+
+    assert f"hand_on = {value}" in result.stdout

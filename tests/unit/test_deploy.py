@@ -68,6 +68,7 @@ def set_variable(deployment: Document, name: str, value: str) -> None:
     next(entry for entry in container(deployment)["env"] if entry["name"] == name)["value"] = value
 
 
+@pytest.mark.field_case("S-26")
 @pytest.mark.parametrize("name", CHECKS)
 def test_committed_files_pass(name: str) -> None:
     try:
@@ -141,6 +142,7 @@ def test_systemd_finds_fault_in_unit(
     assert finding in "\n".join(findings)
 
 
+@pytest.mark.field_case("S-26")
 @pytest.mark.parametrize(
     ("old", "new", "finding"),
     [

@@ -7,6 +7,7 @@ import pytest
 from kikwiflow_worker.engine.draft import StepFailedError
 from kikwiflow_worker.engine.effects import Answered, DueDateGiven, FailureKind, HandlerReturned
 from kikwiflow_worker.errors import ExecutionError
+from kikwiflow_worker.model.limits import MAX_VARIABLE_BYTES
 from kikwiflow_worker.model.runtime import IncidentType, TaskStatus, TaskType
 from kikwiflow_worker.model.unit_of_work import (
     FailTask,
@@ -14,7 +15,7 @@ from kikwiflow_worker.model.unit_of_work import (
     RemoveTask,
     RescheduleTask,
 )
-from kikwiflow_worker.model.variables import MAX_VARIABLE_BYTES, IncrementVariable, SetVariable
+from kikwiflow_worker.model.variables import IncrementVariable, SetVariable
 from tests.support.definitions import a_flow
 from tests.support.engine import (
     INSTANCE_ID,
@@ -186,6 +187,7 @@ def test_retry_later_inline_gives_a_row_that_has_used_no_attempt() -> None:
     assert run.row.due_at == NOON + timedelta(minutes=5)
 
 
+@pytest.mark.field_case("S-76")
 def test_variables_that_are_too_large_together_fail_the_task_and_nothing_else_is_written() -> None:
     task = a_claimed_task(TWO_STEPS, "A")
 
@@ -274,6 +276,7 @@ def test_a_provider_that_raises_inline_makes_its_gateway_a_row_with_one_attempt_
     assert row.handler_name == "answer_provider:route"
 
 
+@pytest.mark.field_case("S-48")
 def test_a_gateway_that_fails_in_one_branch_leaves_the_other_branches_alone() -> None:
     gateway = a_gateway("ROUTE", a_flow("JOIN", expectedAnswer="van"))
     definition = a_definition(

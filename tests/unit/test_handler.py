@@ -268,3 +268,44 @@ def test_retry_later_says_for_how_long() -> None:
 
 def test_all_that_a_handler_raises_to_ask_for_something_is_a_signal() -> None:
     assert {ProcessError, RetryLater, Fatal} <= set(HandlerSignal.__subclasses__())
+
+
+def test_what_a_handler_changes_in_place_changes_nothing_but_its_own_copy() -> None:
+    stored: dict[str, Value] = {"items": [{"name": "pen"}], "other": ["left alone"]}
+    context = ExecutionContext(VIEW, stored)
+
+    items = context["items"]
+    assert isinstance(items, list)
+    items.append("ink")
+
+    assert context["items"] is items
+    assert context.variables["items"] is items
+    assert stored["items"] == [{"name": "pen"}]
+    assert context.changes == ()
+
+
+def test_what_was_set_is_stored_as_it_was_set() -> None:
+    context = a_context()
+
+    context.set("items", ["pen"])
+    items = context["items"]
+    assert isinstance(items, list)
+    items.append("ink")
+
+    assert context.changes == (SetVariable("items", ["pen"]),)
+
+
+def test_only_what_a_handler_looks_at_is_copied() -> None:
+    class Counted(dict[str, Value]):
+        looks = 0
+
+        def items(self):  # type: ignore[no-untyped-def]
+            Counted.looks += 1
+            return super().items()
+
+    context = ExecutionContext(VIEW, {"large": Counted(a=1), "small": Counted(b=2)})
+
+    assert context["small"] == {"b": 2}
+    context.set("other", 1)
+
+    assert Counted.looks == 1

@@ -81,6 +81,7 @@ def test_a_started_worker_with_a_database_is_ready(state: HealthState) -> None:
     assert state.readiness().is_ok
 
 
+@pytest.mark.field_case("S-52")
 def test_an_outage_of_the_database_ends_readiness_and_not_liveness(state: HealthState) -> None:
     make_ready(state)
 
@@ -109,6 +110,7 @@ def test_a_blocked_loop_ends_liveness_until_the_next_beat(
     assert state.liveness().is_ok
 
 
+@pytest.mark.field_case("S-53")
 def test_an_acquirer_without_progress_ends_liveness_until_it_goes_on(
     state: HealthState, clock: StillClock
 ) -> None:

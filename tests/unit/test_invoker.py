@@ -101,6 +101,7 @@ async def test_a_plain_function_runs_in_a_thread(invoker_of: Callable[..., StepI
     assert str(reply.changes[0].value).startswith("handler")
 
 
+@pytest.mark.field_case("S-45")
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -109,6 +110,7 @@ async def test_a_plain_function_runs_in_a_thread(invoker_of: Callable[..., StepI
         (RetryLater(timedelta(minutes=5)), FailureKind.RETRY_LATER),
         (Fatal("never"), FailureKind.FATAL),
         (SystemExit(3), FailureKind.TECHNICAL),
+        (KeyboardInterrupt(), FailureKind.TECHNICAL),
         (MemoryError(), FailureKind.TECHNICAL),
         (TimeoutError("the bank did not answer"), FailureKind.TECHNICAL),
     ],

@@ -278,6 +278,7 @@ RECEIVED = UnitOfWork(
         CompleteExternalTask(
             task_id="wait-2",
             instance_id="instance-2",
+            definition_id="definition-1",
             node_id="CATCH",
             completed_at=NOON,
             completed_by=None,
@@ -450,3 +451,15 @@ def test_an_answer_that_fits_no_throw_is_an_error_of_the_program() -> None:
 
     with pytest.raises(TypeError, match="node THROW cannot be answered"):
         run(segment, {"go": KeysGiven(())})
+
+
+def test_a_message_that_cannot_be_kept_fails_its_thrower_and_not_what_was_done_before() -> None:
+    properties = {"kikwiflow.keepFor": "P9999Y"}
+    definition = a_definition(a_step("A", "THROW"), a_thrower(extensionProperties=properties))
+    task = a_claimed_task(definition, "A")
+
+    found = worked(definition, task, "a", replies={"go": NobodyWaits()})
+
+    assert (found.guard, found.called) == (RemoveTask(task.claim), ["a"])
+    assert (found.row.node_id, found.row.status) == ("THROW", TaskStatus.ERROR)
+    assert "thrower THROW: kikwiflow.keepFor" in found.incidents[0].incident.message

@@ -1,5 +1,6 @@
 """Read queries and document mapping on an emulator; it is no evidence for claims or commits."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from kikwiflow_worker.model.runtime import (
     ExternalTask,
     Incident,
     IncidentType,
+    InstanceStatus,
     ProcessInstance,
     TaskStatus,
     TaskType,
@@ -27,7 +29,7 @@ from kikwiflow_worker.store.mongo.codec import (
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.queries import Queries
 from kikwiflow_worker.store.mongo.server_time import ServerTime
-from kikwiflow_worker.store.protocol import (
+from kikwiflow_worker.store.views import (
     ExternalTaskQuery,
     IncidentQuery,
     InstanceQuery,
@@ -88,7 +90,8 @@ async def test_an_instance_is_listed_as_it_was_stored(
 async def test_ended_instances_come_from_the_history(
     collections: Collections, queries: Queries
 ) -> None:
-    await collections.history.insert_one(encode_instance(an_instance("instance-1")))
+    ended = replace(an_instance("instance-1"), status=InstanceStatus.COMPLETED)
+    await collections.history.insert_one(encode_instance(ended))
 
     assert len((await queries.list_instances(InstanceQuery(ended=True))).items) == 1
     assert (await queries.list_instances(InstanceQuery())).items == ()
@@ -128,6 +131,7 @@ async def test_a_task_is_found_with_all_its_fields(
     assert await queries.find_task("task-2") is None
 
 
+@pytest.mark.field_case("S-84")
 async def test_retrying_tasks_are_those_that_failed_and_wait(
     collections: Collections, queries: Queries
 ) -> None:

@@ -182,6 +182,7 @@ def test_months_are_counted_from_the_creation_of_the_timer() -> None:
     assert worked(definition, cycle).row.due_at == NOON.replace(month=3, day=31)
 
 
+@pytest.mark.field_case("S-59")
 def test_a_cycle_that_was_missed_is_skipped_where_the_timer_says_so() -> None:
     definition = a_process(
         a_step("A"), leads_to="A", extensionProperties={"kikwiflow.missedFires": "skip"}
@@ -196,6 +197,7 @@ def test_a_cycle_that_was_missed_is_skipped_where_the_timer_says_so() -> None:
     assert len(found.unit.changes) == 1
 
 
+@pytest.mark.field_case("S-59")
 def test_a_late_cycle_fires_once_for_all_that_were_missed() -> None:
     definition = a_process(a_step("A"), leads_to="A")
     cycle = a_cycle(definition, due_at=NOON - timedelta(hours=3, minutes=30))

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from kikwiflow_worker.acquirer.claim_book import ClaimBook
 from kikwiflow_worker.acquirer.renewal import LockRenewer
@@ -20,16 +21,20 @@ LOCK = timedelta(seconds=30)
 
 @dataclass
 class FakeKeeper:
-    """Renews everything but ``lost``; fails while ``away``."""
+    """Renews everything but ``lost``; fails while ``away``, and once with ``failure``."""
 
     lost: frozenset[Claim] = frozenset()
     away: bool = False
+    failure: Exception | None = None
     renewed: list[tuple[Claim, ...]] = field(default_factory=list)
     known: list[frozenset[str]] = field(default_factory=list)
 
     def renew(self, claims: Sequence[Claim], *, lock: timedelta) -> frozenset[Claim]:
         if self.away:
             raise StoreUnavailableError("away")
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
         self.renewed.append(tuple(claims))
         return self.lost
 
@@ -50,14 +55,14 @@ def test_a_renewal_lets_the_lock_end_one_length_from_its_start() -> None:
     claimed = a_claimed_task(locked_until=30.0)
     renewer = a_renewer(keeper, book, clock)
 
-    with book.holding(claimed, lambda: None):
-        clock.advance(timedelta(seconds=10))
-        renewer.renew_once()
+    book.hold(claimed, lambda: None)
+    clock.advance(timedelta(seconds=10))
+    renewer.renew_once()
 
-        assert keeper.renewed == [(claimed.claim,)]
-        assert keeper.known == [frozenset({"t"})]
-        assert book.is_locked(claimed.claim, 39.9)
-        assert not book.is_locked(claimed.claim, 40.0)
+    assert keeper.renewed == [(claimed.claim,)]
+    assert keeper.known == [frozenset({"t"})]
+    assert book.is_locked(claimed.claim, 39.9)
+    assert not book.is_locked(claimed.claim, 40.0)
 
 
 def test_a_lost_claim_reaches_its_owner() -> None:
@@ -65,10 +70,25 @@ def test_a_lost_claim_reaches_its_owner() -> None:
     keeper, book = FakeKeeper(lost=frozenset([claimed.claim])), ClaimBook()
     told: list[str] = []
 
-    with book.holding(claimed, lambda: told.append("lost")):
-        a_renewer(keeper, book, ManualClock()).renew_once()
+    book.hold(claimed, lambda: told.append("lost"))
+    a_renewer(keeper, book, ManualClock()).renew_once()
 
     assert told == ["lost"]
+
+
+@pytest.mark.field_case("S-86")
+def test_a_claim_that_was_committed_meanwhile_is_no_lost_lock() -> None:
+    claimed, clock = a_claimed_task(locked_until=1.0), ManualClock()
+    keeper, book = FakeKeeper(lost=frozenset([claimed.claim])), ClaimBook()
+    metrics = Metrics(CollectorRegistry(), version="1", instance="w")
+    renewer = LockRenewer(keeper, book, worker_id="w", lock=LOCK, clock=clock, metrics=metrics)
+
+    book.hold(claimed, lambda: None)
+    with capture_logs() as lines, book.committing([claimed.claim]):
+        renewer.renew_once()
+
+    assert "lock.lost" not in [line["event"] for line in lines]
+    assert b"kikwiflow_locks_lost_total 0.0" in metrics.render()
 
 
 def test_it_is_late_when_two_thirds_of_a_lock_passed_without_a_renewal() -> None:
@@ -89,17 +109,18 @@ def test_a_failed_renewal_stays_late_and_loses_nothing() -> None:
     renewer = a_renewer(keeper, book, clock)
     told: list[str] = []
 
-    with book.holding(a_claimed_task(), lambda: told.append("lost")):
-        clock.advance(timedelta(seconds=25))
-        with pytest.raises(StoreUnavailableError):
-            renewer.renew_once()
+    book.hold(a_claimed_task(), lambda: told.append("lost"))
+    clock.advance(timedelta(seconds=25))
+    with pytest.raises(StoreUnavailableError):
+        renewer.renew_once()
 
-        assert renewer.is_late
-        assert told == []
+    assert renewer.is_late
+    assert told == []
 
 
-def test_the_thread_renews_and_stops() -> None:
-    keeper, book = FakeKeeper(), ClaimBook()
+@pytest.mark.parametrize("failure", [None, StoreUnavailableError("away"), RuntimeError("odd")])
+def test_the_thread_renews_whatever_happens_and_stops(failure: Exception | None) -> None:
+    keeper, book = FakeKeeper(failure=failure), ClaimBook()
     metrics = Metrics(CollectorRegistry(), version="1", instance="w")
     renewer = LockRenewer(
         keeper,

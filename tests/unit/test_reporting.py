@@ -1,5 +1,9 @@
 """What log lines and metrics say of a step."""
 
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
@@ -29,3 +33,17 @@ def test_a_look_in_vain_is_no_failure_and_no_message_becomes_a_label() -> None:
     said = [(log["event"], log["log_level"]) for log in logs if log["log_level"] != "debug"]
     assert said == [("message.kept", "info")] * 2
     assert "message-1" not in generate_latest(registry).decode()
+
+
+@pytest.mark.field_case("S-65")
+def test_how_late_a_timer_fires_is_measured() -> None:
+    registry = CollectorRegistry()
+    report = StepReport(SystemClock(), Metrics(registry, version="1", instance="w"))
+    timer = claimed(a_task(type=TaskType.TIMER_TASK, due_at=NOON))
+
+    with report.step(replace(timer, claimed_at=NOON + timedelta(seconds=7))):
+        pass
+
+    lateness = "kikwiflow_timer_lateness_seconds"
+    assert registry.get_sample_value(f"{lateness}_sum") == 7
+    assert registry.get_sample_value(f"{lateness}_bucket", {"le": "5.0"}) == 0

@@ -130,6 +130,7 @@ def test_completing_an_external_task_sets_the_variables_and_goes_on_inline() -> 
     assert found.guard == CompleteExternalTask(
         task_id=TASK_ID,
         instance_id=INSTANCE_ID,
+        definition_id=definition.id,
         node_id="CHECK",
         completed_at=NOON,
         completed_by="ana",

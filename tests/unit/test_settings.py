@@ -42,6 +42,7 @@ def a_file(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.field_case("S-27")
 def test_nothing_given_yields_the_defaults() -> None:
     settings = load()
 
@@ -392,3 +393,12 @@ def test_an_unknown_flag_that_resembles_a_setting_is_answered_with_the_flag() ->
     assert "flag --concurency: is not a setting; did you mean --concurrency?" in failure(
         {"concurency": 3}
     )
+
+
+def test_the_catalogue_shows_the_flag_that_turns_off_what_is_on() -> None:
+    rows = settings_reference().splitlines()
+
+    assert next(row for row in rows if "`hand_on`" in row).startswith(
+        "| `hand_on` | `--no-hand-on` |"
+    )
+    assert any(row.startswith("| `allow_standalone` | `--allow-standalone` |") for row in rows)

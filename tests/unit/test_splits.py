@@ -1,5 +1,7 @@
 """Splitting a path into branches, and where they meet."""
 
+import pytest
+
 from kikwiflow_worker.model.runtime import Branch, InstanceStatus, TaskStatus, TaskType
 from kikwiflow_worker.model.unit_of_work import (
     ArriveTask,
@@ -123,6 +125,7 @@ def test_a_branch_that_ends_in_the_splits_own_commit_is_not_waited_for() -> None
     assert branches_of(run, "A") == [f"{join.id}:1"]
 
 
+@pytest.mark.field_case("S-68")
 def test_a_split_whose_branches_all_end_at_once_goes_on_without_a_join_row() -> None:
     definition = a_definition(
         a_split("JOIN", "END"), a_join("AFTER"), a_step("AFTER"), an_end("END")

@@ -8,7 +8,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from kikwiflow_worker.clock import SystemClock
-from kikwiflow_worker.errors import StoreUnavailableError
+from kikwiflow_worker.errors import StoreRefusedError, StoreUnavailableError
 from kikwiflow_worker.telemetry import Metrics
 from kikwiflow_worker.worker.health import HealthState
 from kikwiflow_worker.worker.store_watch import StoreWatch
@@ -19,7 +19,7 @@ AWAY = StoreUnavailableError("no primary")
 @pytest.fixture
 def watch() -> StoreWatch:
     metrics = Metrics(CollectorRegistry(), version="0", instance="worker-1")
-    return StoreWatch(HealthState(SystemClock()), metrics)
+    return StoreWatch(HealthState(SystemClock()), metrics, SystemClock())
 
 
 @contextmanager
@@ -58,3 +58,14 @@ def test_each_change_is_told(watch: StoreWatch) -> None:
 
     assert events == ["store.unavailable", "store.recovered"]
     assert watch.is_reachable
+
+
+def test_a_refusal_that_shows_after_an_outage_is_told_once_more(watch: StoreWatch) -> None:
+    refused = StoreRefusedError("check the password")
+
+    with told() as events:
+        watch.heard(None)
+        for error in (AWAY, refused, AWAY, refused, None, refused, AWAY):
+            watch.heard(error)
+
+    assert events == [*["store.unavailable"] * 2, "store.recovered", "store.unavailable"]

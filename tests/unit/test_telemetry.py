@@ -18,6 +18,7 @@ from kikwiflow_worker.telemetry import (
     events_reference,
     mask_credentials,
     metrics_reference,
+    reset_logging,
 )
 
 SECRET = "s3cr3t"
@@ -41,7 +42,7 @@ def _restore_logging() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.getLogger("pymongo").setLevel(driver_level)
-    structlog.reset_defaults()
+    reset_logging()
     structlog.contextvars.clear_contextvars()
 
 
@@ -72,6 +73,7 @@ def test_each_event_is_named_noun_and_verb_and_has_a_meaning(event: Event) -> No
     assert event.meaning.endswith(".")
 
 
+@pytest.mark.field_case("S-86")
 def test_an_event_is_logged_at_its_own_level() -> None:
     stream = configured()
 
@@ -240,3 +242,31 @@ def test_the_events_reference_has_a_row_for_each_event() -> None:
 
     assert len(rows) == len(Event)
     assert "| `lock.lost` | warning |" in events_reference()
+
+
+@pytest.mark.field_case("S-86")
+def test_expected_races_are_no_warnings() -> None:
+    expected = {Event.CLAIM_LOST, Event.COMMIT_CONFLICTED, Event.MESSAGE_KEPT, Event.TASK_PARKED}
+
+    assert {event.level for event in expected} <= {LogLevel.DEBUG, LogLevel.INFO}
+
+
+class BrokenStream(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_stream_that_is_gone_stops_no_work() -> None:
+    configure_logging(LogLevel.INFO, LogFormat.JSON, BrokenStream())
+
+    emit(Event.WORKER_STARTED)
+
+
+def test_lines_below_the_level_are_left_out_and_come_back_with_it() -> None:
+    quiet = configured(LogLevel.WARNING)
+    emit(Event.TASK_COMPLETED)
+    loud = configured(LogLevel.DEBUG)
+    emit(Event.TASK_CLAIMED)
+
+    assert quiet.getvalue() == ""
+    assert [line["event"] for line in lines(loud)] == ["task.claimed"]

@@ -27,6 +27,7 @@ CLAIM = Claim("task-1", "worker-1", 3)
         CompleteExternalTask(
             task_id="task-1",
             instance_id=INSTANCE_ID,
+            definition_id="definition-1",
             node_id="CHECK",
             completed_at=NOON,
             completed_by=None,

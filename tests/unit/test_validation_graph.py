@@ -24,6 +24,7 @@ def a_process_with(split: Json, *nodes: Json) -> Sequence[Json]:
     return (a_start("SPLIT"), split, *nodes, an_end())
 
 
+@pytest.mark.field_case("S-68")
 def test_a_split_without_a_flow_is_an_error() -> None:
     errors = errors_of(*a_process_with(a_split(), a_join()))
 
@@ -63,6 +64,7 @@ def test_a_join_that_is_reached_only_around_its_split_is_an_error() -> None:
     assert set(errors_of(*nodes)) == {"flowNodes.SPLIT.targetJoinId", "flowNodes.SPLIT.outgoing[0]"}
 
 
+@pytest.mark.field_case("S-69")
 def test_a_branch_that_never_arrives_is_an_error() -> None:
     nodes = a_process_with(
         a_split("A", "B"), a_task("A", "JOIN"), a_task("B", "C"), a_task("C", "B"), a_join()

@@ -11,9 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from kikwiflow_worker.errors import VariableError, VariableTooLargeError
+from kikwiflow_worker.model.limits import MAX_VALUE_DEPTH, MAX_VARIABLE_BYTES
 from kikwiflow_worker.model.variables import (
-    MAX_DEPTH,
-    MAX_VARIABLE_BYTES,
     AppendToVariable,
     IncrementVariable,
     SetVariable,
@@ -121,6 +120,7 @@ def test_a_value_is_converted_when_it_is_set(value: object, stored: Value) -> No
     assert type(normal) is type(stored)
 
 
+@pytest.mark.field_case("S-79")
 def test_an_instant_keeps_its_milliseconds_and_loses_its_zone() -> None:
     zone = timezone(timedelta(hours=2))
     value = datetime(2026, 3, 2, 14, 0, 0, 123_999, tzinfo=zone)
@@ -148,6 +148,7 @@ def nested(depth: int) -> list[object]:
     return value
 
 
+@pytest.mark.field_case("S-80")
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -162,7 +163,7 @@ def nested(depth: int) -> list[object]:
         ({"a": {"b": object()}}, r"holds a object at \.a\.b, which cannot be stored"),
         ({1, 2}, "holds a set"),
         (Parcel, "holds a type"),
-        (nested(MAX_DEPTH + 1), "nested deeper than 60 levels"),
+        (nested(MAX_VALUE_DEPTH + 1), "nested deeper than 60 levels"),
     ],
 )
 def test_a_value_that_cannot_be_stored_is_refused_by_name(value: object, message: str) -> None:
@@ -181,7 +182,7 @@ def test_a_value_that_refers_to_itself_is_refused() -> None:
 
 
 def test_nesting_up_to_the_limit_is_allowed() -> None:
-    assert normalize("deep", nested(MAX_DEPTH)) == nested(MAX_DEPTH)
+    assert normalize("deep", nested(MAX_VALUE_DEPTH)) == nested(MAX_VALUE_DEPTH)
 
 
 @pytest.mark.parametrize("name", ["a", "a.b", "$x", "ü", "x" * 255, " "])
@@ -195,11 +196,13 @@ def test_a_name_that_cannot_be_stored_is_refused(name: object) -> None:
         check_name(name)
 
 
+@pytest.mark.field_case("S-77", "S-78")
 def test_a_variable_larger_than_its_limit_is_refused() -> None:
     with pytest.raises(VariableTooLargeError, match=r"1,048,582 bytes, the limit is 1,048,576"):
         normalize("page", "x" * MAX_VARIABLE_BYTES)
 
 
+@pytest.mark.field_case("S-78")
 def test_variables_that_are_too_large_together_name_the_largest() -> None:
     values = {f"page{number}": "x" * 1_000_000 for number in range(8)}
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from kikwiflow_worker.engine.draft import MAX_INLINE_NODES
 from kikwiflow_worker.engine.effects import (
     Answered,
     CallHandler,
@@ -10,6 +9,7 @@ from kikwiflow_worker.engine.effects import (
     HandlerReturned,
 )
 from kikwiflow_worker.errors import ExecutionError
+from kikwiflow_worker.model.limits import MAX_INLINE_NODES
 from kikwiflow_worker.model.runtime import InstanceStatus, TaskStatus, TaskType
 from kikwiflow_worker.model.unit_of_work import OpenIncident, RecordEnded, RemoveTask
 from tests.support.definitions import a_flow, a_node, a_start, an_end

@@ -21,7 +21,7 @@ from kikwiflow_worker.management.backend import Operator, Viewer
 from kikwiflow_worker.model.runtime import InstanceStatus
 from kikwiflow_worker.operations import instances, variables
 from kikwiflow_worker.operations.instances import StartRequest
-from kikwiflow_worker.store.protocol import IncidentQuery, InstanceQuery
+from kikwiflow_worker.store.views import IncidentQuery, InstanceQuery
 
 router = APIRouter(prefix="/process-instances", tags=["process instances"])
 

@@ -16,7 +16,7 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
 )
 from kikwiflow_worker.model.variables import Variables
-from kikwiflow_worker.store.protocol import Page
+from kikwiflow_worker.store.views import Page
 
 T = TypeVar("T")
 

@@ -8,9 +8,10 @@ from kikwiflow_worker.store.mongo.codec import encode_task
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Session, settled
 from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.instances import Ended, InstanceWrites
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.mongo.writes import Writes, children_canceller
+from kikwiflow_worker.store.mongo.writes import children_canceller
 
 _MANY_ROWS = 1000
 _CANCELLABLE = [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]
@@ -22,12 +23,12 @@ class Cancellation:
     def __init__(
         self,
         collections: Collections,
-        writes: Writes,
+        instances: InstanceWrites,
         transactions: Transactions,
         server_time: ServerTime,
     ) -> None:
         self._collections = collections
-        self._writes = writes
+        self._instances = instances
         self._transactions = transactions
         self._time = server_time
 
@@ -71,10 +72,9 @@ class Cancellation:
             )
             if document is None:
                 return False
-            await self._writes.end_instance(
-                document,
+            await self._instances.end(
+                [Ended(document, self._time.now())],
                 InstanceStatus.CANCELLED,
-                self._time.now(),
                 session=session,
                 cancelled_by=document.get("cancelledBy"),
             )

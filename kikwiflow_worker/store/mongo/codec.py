@@ -33,6 +33,7 @@ from kikwiflow_worker.model.runtime import (
     TaskStatus,
     TaskType,
 )
+from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.variables import Value, Variables
 from kikwiflow_worker.store.mongo.driver import Document
 
@@ -306,11 +307,6 @@ def decode_incident(document: Document) -> Incident:
 def _branch(document: Document) -> Branch | None:
     branch_id = document.get("branchId")
     return Branch(branch_id, document.get("joinTaskId")) if branch_id else None
-
-
-def tenant_scoped(name: str, tenant_id: str | None) -> str:
-    """Return the id of something that callers name; names of different tenants never meet."""
-    return f"{tenant_id or ''}\n{name}"
 
 
 def encode_message(message: Message) -> Document:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from bson.binary import UuidRepresentation
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -21,7 +21,11 @@ Collection: TypeAlias = Any
 Session: TypeAlias = Any
 
 CODEC_OPTIONS: CodecOptions[Document] = CodecOptions(
-    tz_aware=True, tzinfo=UTC, uuid_representation=UuidRepresentation.STANDARD
+    tz_aware=True,
+    tzinfo=UTC,
+    uuid_representation=UuidRepresentation.STANDARD,
+    # A date that another program stored and no datetime can hold must not keep a whole document from being read.
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
 MAJORITY = WriteConcern("majority")
 MAJORITY_READ = ReadConcern("majority")
@@ -31,12 +35,13 @@ CLIENT_OPTIONS: Mapping[str, Any] = {
     "appname": "kikwiflow-worker",
     "connectTimeoutMS": 5_000,
     "serverSelectionTimeoutMS": 5_000,
-    "socketTimeoutMS": 10_000,
+    # A primary that freezes answers nothing for ever: what was sent to it must be sent to the next one within seconds.
+    "socketTimeoutMS": 5_000,
     "retryWrites": True,
 }
 """What a client that we open starts with, unless its URI says otherwise.
 
-Without ``timeoutMS``: it would replace the time limit that a claim gives the server (``claims.CLAIM_TIME_MS``) by its
+Without ``timeoutMS``: it would replace the time limit that a claim gives the server (``claim_filters.CLAIM_TIME_MS``) by its
 own, and run out on our side first, with nothing known about the claim.
 """
 
@@ -52,6 +57,12 @@ def client_options(uri: str, **more: Any) -> dict[str, Any]:
 async def settled(value: Any) -> Any:
     """Return ``value``, awaited if the driver at hand made it a coroutine or future."""
     return await value if inspect.isawaitable(value) else value
+
+
+async def fetched(cursor: Any, most: int) -> list[Document]:
+    """Return what a cursor finds, at most ``most`` documents, in one command unless they are very large."""
+    documents: list[Document] = await cursor.limit(most).batch_size(most).to_list(most)
+    return documents
 
 
 def open_database(client: Client, name: str) -> Database:

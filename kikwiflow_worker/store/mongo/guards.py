@@ -1,12 +1,17 @@
 """How each guard of a unit of work is written: the writes that decide who wins."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
+
+from pymongo import DeleteMany, UpdateOne
 
 from kikwiflow_worker.errors import ClaimLostError
 from kikwiflow_worker.model.messages import MessageStatus
 from kikwiflow_worker.model.runtime import Claim, ExternalTaskStatus, HostKind, TaskStatus
+from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.unit_of_work import (
+    CLAIM_GUARDS,
     ArriveTask,
     AwaitNextChild,
     ClaimGuard,
@@ -20,9 +25,9 @@ from kikwiflow_worker.model.unit_of_work import (
     SettleMessage,
     StartChild,
 )
-from kikwiflow_worker.store.mongo.codec import encode_loop, tenant_scoped
+from kikwiflow_worker.store.mongo.codec import encode_loop
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
+from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, fetched, settled
 
 UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": ""}
 """What every way out of LOCKED unsets (protocol R3)."""
@@ -68,6 +73,41 @@ class Guards:
         if matched != 1:
             raise ClaimLostError(guard)
 
+    async def write_many(self, guards: Sequence[Guard], *, now: datetime, session: Session) -> None:
+        """Write guards of one transaction, few commands for all of them.
+
+        Raises:
+            ClaimLostError: They matched fewer documents than they are.
+        """
+        tasks, external_tasks = self._collections.tasks, self._collections.external_tasks
+        deletes, updates = _claim_writes(guards, now)
+        hosts = [guard for guard in guards if isinstance(guard, EndHost)]
+        kinds = {kind: [one.task_id for one in hosts if one.kind is kind] for kind in HostKind}
+        if ids := kinds[HostKind.EXECUTABLE_TASK]:
+            deletes.append(DeleteMany(_endable({"$in": ids})))
+        matched = 0
+        if deletes or updates:
+            written = await settled(tasks.bulk_write([*deletes, *updates], session=session))
+            matched += written.deleted_count + written.matched_count
+        if ids := kinds[HostKind.EXTERNAL_TASK]:
+            found = _endable({"$in": ids})
+            ended = await settled(external_tasks.delete_many(found, session=session))
+            matched += ended.deleted_count
+        if matched != len(guards):
+            raise ClaimLostError(None, f"{len(guards) - matched} tasks belong to somebody else")
+
+    async def find_held(self, claims: Sequence[Claim], *, session: Session) -> frozenset[Claim]:
+        """Return the claims that hold in the transaction of ``session``."""
+        found = {
+            "_id": {"$in": [claim.task_id for claim in claims]},
+            "status": TaskStatus.LOCKED.value,
+        }
+        rows = self._collections.tasks.find(found, {"workerId": 1, "epoch": 1}, session=session)
+        return frozenset(
+            Claim(row["_id"], row["workerId"], row["epoch"])
+            for row in await fetched(rows, len(claims))
+        )
+
     async def is_open(self, guard: Guard) -> bool:
         """Return whether a guard would match now; for a server without transactions."""
         match guard:
@@ -78,7 +118,7 @@ class Guards:
                 found = _matchable(guard)
                 return await settled(self._collections.external_tasks.find_one(found)) is not None
             case EndHost():
-                found = _endable(guard)
+                found = _endable(guard.task_id)
                 return await settled(self._hosts(guard.kind).find_one(found)) is not None
             case SettleMessage():
                 found = _kept(guard)
@@ -103,7 +143,7 @@ class Guards:
 
     async def _end_host(self, guard: EndHost, session: Session) -> int:
         hosts = self._hosts(guard.kind)
-        deleted = await settled(hosts.delete_one(_endable(guard), session=session))
+        deleted = await settled(hosts.delete_one(_endable(guard.task_id), session=session))
         return int(deleted.deleted_count)
 
     async def _match_key(self, guard: MatchKey, session: Session) -> int:
@@ -149,6 +189,26 @@ class Guards:
     def _hosts(self, kind: HostKind) -> Collection:
         collections = self._collections
         return collections.tasks if kind is HostKind.EXECUTABLE_TASK else collections.external_tasks
+
+
+def _claim_writes(
+    guards: Sequence[Guard], now: datetime
+) -> tuple[list[DeleteMany], list[UpdateOne]]:
+    """Return what guards do to their claimed tasks: removals of one worker and epoch are one write (protocol R4)."""
+    removed: dict[tuple[str, int], list[str]] = {}
+    updates: list[UpdateOne] = []
+    for guard in guards:
+        if isinstance(guard, RemoveTask):
+            claim = guard.claim
+            removed.setdefault((claim.worker_id, claim.epoch), []).append(claim.task_id)
+        elif isinstance(guard, CLAIM_GUARDS):
+            update = {**decision(guard, now), "$inc": {"epoch": 1}}
+            updates.append(UpdateOne(held(guard.claim), update))
+    deletes = [
+        DeleteMany({**held(Claim("", worker_id, epoch)), "_id": {"$in": ids}})
+        for (worker_id, epoch), ids in removed.items()
+    ]
+    return deletes, updates
 
 
 def decision(guard: ClaimGuard, now: datetime) -> Document:
@@ -210,15 +270,19 @@ def _kept(guard: SettleMessage) -> Document:
 
 
 def _completable(guard: CompleteExternalTask) -> Document:
-    found: Document = {"_id": guard.task_id, "status": ExternalTaskStatus.CREATED.value}
+    found: Document = {
+        "_id": guard.task_id,
+        "status": ExternalTaskStatus.CREATED.value,
+        "processDefinitionId": guard.definition_id,
+    }
     if guard.pending_keys is not None:
         found["pendingCorrelationKeys"] = list(guard.pending_keys)
     return found
 
 
-def _endable(guard: EndHost) -> Document:
+def _endable(task_id: Any) -> Document:
     """A host that has ended its branch is there as the record of that: it counts as gone (protocol R10)."""
-    return {"_id": guard.task_id, "status": {"$ne": TaskStatus.ARRIVED.value}}
+    return {"_id": task_id, "status": {"$ne": TaskStatus.ARRIVED.value}}
 
 
 def _matchable(guard: MatchKey) -> Document:

@@ -30,32 +30,35 @@ class InMemoryArrivals(Arrivals):
         super().__init__(collections)
         self._time = server_time
 
-    async def _pull(self, join_task_id: str, arrived: list[str]) -> int:
+    async def _pull(self, join_task_id: str, arrived: list[str]) -> bool:
         waiting = {"_id": join_task_id, "status": TaskStatus.AWAITING_BRANCHES.value}
         join = await self._tasks.find_one(waiting)
         if join is None:
-            return 0
+            return False
         left = [branch for branch in join["pendingBranchIds"] if branch not in arrived]
         change: Document = {"pendingBranchIds": left}
         if not left:
             change |= {"status": TaskStatus.PENDING.value, "claimableAt": self._time.now()}
         await self._tasks.update_one(waiting, {"$set": change})
-        return int(not left)
+        return not left
 
 
 class InMemoryClaims(Claims):
     """Claims by plain updates at the time of the test's clock."""
 
     async def claim_due(
-        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities
-    ) -> ClaimedTask | None:
-        """Claim the task that has been claimable longest."""
+        self, *, worker_id: str, lock: timedelta, capabilities: Capabilities, limit: int
+    ) -> tuple[ClaimedTask, ...]:
+        """Claim the tasks that have been claimable longest."""
         eligible = {
             "handlerName": {"$in": [None, *sorted(capabilities.stored)]},
             "status": TaskStatus.PENDING.value,
             "claimableAt": {"$lte": self._time.now()},
         }
-        return await self._take(eligible, worker_id, lock)
+        taken: list[ClaimedTask] = []
+        while len(taken) < limit and (one := await self._take(eligible, worker_id, lock)):
+            taken.append(one)
+        return tuple(taken)
 
     async def claim(self, task_id: str, *, worker_id: str, lock: timedelta) -> ClaimedTask | None:
         """Claim one task by id, due or not."""

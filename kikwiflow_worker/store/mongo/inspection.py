@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kikwiflow_worker.errors import KikwiflowError
-from kikwiflow_worker.model.runtime import IncidentStatus, TaskType
+from kikwiflow_worker.model.runtime import IncidentStatus
 from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_incident,
@@ -26,14 +26,16 @@ from kikwiflow_worker.store.mongo.collections import (
 from kikwiflow_worker.store.mongo.definitions import decode_definition
 from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.reachability_rules import OWNERLESS
 
 LISTED = 10
 """How many findings of one kind are named; the others are counted."""
 
 _BATCH = 1000
-_MAX_TIME_MS = 5_000
+MAX_TIME_MS = 5_000
+"""Of one read."""
+
 _OPTIONS = ("unique", "partialFilterExpression", "expireAfterSeconds")
-_EXISTS = {"$exists": True}
 
 _DECODERS: Mapping[str, Callable[[Document], object]] = {
     "definitions": decode_definition,
@@ -48,38 +50,55 @@ _DECODERS: Mapping[str, Callable[[Document], object]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """A field that names a document which must be there, in one of the collections ``targets``."""
+    """A field that names a document which must be there, in one of the collections ``targets``.
+
+    Attributes:
+        only: Which rows must name one, by ``field`` and ``fields``.
+    """
 
     collection: str
     field: str
     targets: tuple[str, ...]
-    only: Mapping[str, Any]
     words: str
+    only: Callable[[Document], bool] = lambda _: True
+    fields: tuple[str, ...] = ()
+
+    def concerns(self, row: Document) -> bool:
+        """Return whether the row must name a document."""
+        return row.get(self.field) is not None and self.only(row)
 
 
-_HAS_HOST = {"attachedToRefId": _EXISTS}
-_HAS_JOIN = {"joinTaskId": _EXISTS}
 _HOSTS = ("tasks", "external_tasks")
-# These belong to no instance: they outlive one, or look for one.
-_OWNERLESS = [TaskType.CANCEL_CHILDREN.value, TaskType.KEPT_MESSAGE.value]
-_OF_INSTANCE = {"type": {"$nin": _OWNERLESS}}
-_OPEN = {"status": IncidentStatus.OPEN.value}
+
+
+def _is_of_instance(row: Document) -> bool:
+    return row.get("type") not in OWNERLESS
+
 
 _REFERENCES = (
-    _Reference("tasks", "processInstanceId", ("instances",), _OF_INSTANCE, "instance"),
-    _Reference("external_tasks", "processInstanceId", ("instances",), {}, "instance"),
-    _Reference("tasks", "attachedToRefId", _HOSTS, _HAS_HOST, "host"),
-    _Reference("external_tasks", "attachedToRefId", _HOSTS, _HAS_HOST, "host"),
-    _Reference("tasks", "joinTaskId", ("tasks",), _HAS_JOIN, "join"),
-    _Reference("external_tasks", "joinTaskId", ("tasks",), _HAS_JOIN, "join"),
     _Reference(
-        "external_tasks",
-        "coordinatorTaskId",
-        ("external_tasks",),
-        {"coordinatorTaskId": _EXISTS},
-        "group",
+        "tasks",
+        "processInstanceId",
+        ("instances",),
+        "instance",
+        only=_is_of_instance,
+        fields=("type",),
     ),
-    _Reference("incidents", "executionId", ("tasks",), _OPEN, "task"),
+    _Reference("external_tasks", "processInstanceId", ("instances",), "instance"),
+    _Reference("tasks", "attachedToRefId", _HOSTS, "host"),
+    _Reference("external_tasks", "attachedToRefId", _HOSTS, "host"),
+    # A task that cancels children names the call activity that they had.
+    _Reference("tasks", "joinTaskId", ("tasks",), "join", only=_is_of_instance, fields=("type",)),
+    _Reference("external_tasks", "joinTaskId", ("tasks",), "join"),
+    _Reference("external_tasks", "coordinatorTaskId", ("external_tasks",), "group"),
+    _Reference(
+        "incidents",
+        "executionId",
+        ("tasks",),
+        "task",
+        only=lambda row: row.get("status") == IncidentStatus.OPEN.value,
+        fields=("status",),
+    ),
 )
 
 
@@ -174,7 +193,7 @@ async def _read_all(
     collection: Collection, decode: Callable[[Document], object], unreadable: Findings, sample: int
 ) -> int:
     examined = 0
-    async for batch in _batches(collection, {}, None, sample):
+    async for batch in batches(collection, {}, None, sample):
         for document in batch:
             examined += 1
             try:
@@ -190,26 +209,27 @@ async def _find_orphans(
 ) -> None:
     rows: Collection = getattr(collections, reference.collection)
     targets: list[Collection] = [getattr(collections, name) for name in reference.targets]
-    async for batch in _batches(rows, reference.only, {reference.field: 1}, sample):
-        named = {row["_id"]: row.get(reference.field) for row in batch}
+    fields = dict.fromkeys((reference.field, *reference.fields), 1)
+    async for batch in batches(rows, {}, fields, sample):
+        named = {row["_id"]: row[reference.field] for row in batch if reference.concerns(row)}
         there = await _existing(targets, named.values())
         suspects = [row_id for row_id, target in named.items() if target not in there]
         # A row that is still there, and was there before its target was looked for, has lost it.
-        still = rows.find({**reference.only, "_id": {"$in": suspects}}, {"_id": 1})
-        for row in await still.max_time_ms(_MAX_TIME_MS).to_list(None) if suspects else []:
+        still = rows.find({"_id": {"$in": suspects}}, fields).max_time_ms(MAX_TIME_MS)
+        for row in filter(reference.concerns, await still.to_list(None) if suspects else []):
             target = named[row["_id"]]
             orphans.add(f"{rows.name} {row['_id']}: its {reference.words} {target} is not there")
 
 
 async def _find_stranded(collections: Collections, stranded: Findings, sample: int) -> None:
     rows = [collections.tasks, collections.external_tasks]
-    async for batch in _batches(collections.instances, {}, {"_id": 1}, sample):
+    async for batch in batches(collections.instances, {}, {"_id": 1}, sample):
         suspects = [document["_id"] for document in batch]
         # A path may move from one collection to the other between two reads, hardly twice.
         for _ in range(2):
             suspects = await _without_rows(rows, suspects)
         still = collections.instances.find({"_id": {"$in": suspects}}, {"_id": 1})
-        for document in await still.max_time_ms(_MAX_TIME_MS).to_list(None) if suspects else []:
+        for document in await still.max_time_ms(MAX_TIME_MS).to_list(None) if suspects else []:
             stranded.add(f"{collections.instances.name} {document['_id']}: no row carries it on")
 
 
@@ -225,25 +245,28 @@ async def _existing(targets: Sequence[Collection], ids: Iterable[object]) -> set
     wanted = {"_id": {"$in": list(set(ids))}}
     there: set[object] = set()
     for collection in targets:
-        found = collection.find(wanted, {"_id": 1}).max_time_ms(_MAX_TIME_MS)
+        found = collection.find(wanted, {"_id": 1}).max_time_ms(MAX_TIME_MS)
         there.update(row["_id"] for row in await found.to_list(None))
     return there
 
 
-async def _batches(
-    collection: Collection, only: Mapping[str, Any], fields: Document | None, sample: int
+async def batches(
+    collection: Collection,
+    only: Mapping[str, Any],
+    fields: Document | None = None,
+    sample: int | None = None,
 ) -> AsyncIterator[list[Document]]:
-    """Yield documents by id, in batches that each are one bounded query."""
+    """Yield documents by id, all of them or the first ``sample``, in batches that each are one bounded query."""
     last: str | None = None
     left = sample
-    while left > 0:
+    while left is None or left > 0:
         found = dict(only) if last is None else {**only, "_id": {"$gt": last}}
-        cursor = collection.find(found, fields).sort("_id", 1).max_time_ms(_MAX_TIME_MS)
-        size = min(left, _BATCH)
+        cursor = collection.find(found, fields).sort("_id", 1).max_time_ms(MAX_TIME_MS)
+        size = _BATCH if left is None else min(left, _BATCH)
         batch = await cursor.limit(size).to_list(size)
         if batch:
             yield batch
         if len(batch) < size:
             return
-        left -= size
+        left = None if left is None else left - size
         last = batch[-1]["_id"]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pymongo import MongoClient
 
 from kikwiflow_worker.model.runtime import Claim, TaskStatus
-from kikwiflow_worker.store.mongo.claims import lock_end, release_pipeline
+from kikwiflow_worker.store.mongo.claim_filters import lock_end, release_pipeline
 from kikwiflow_worker.store.mongo.driver import (
     CODEC_OPTIONS,
     MAJORITY_READ,
@@ -22,7 +22,7 @@ class MongoLockKeeper:
 
     def __init__(self, uri: str, database: str) -> None:
         with translated_opening():
-            options = client_options(uri, maxPoolSize=2, socketTimeoutMS=5_000)
+            options = client_options(uri, maxPoolSize=2)
             self._client: MongoClient[Document] = MongoClient(uri, connect=False, **options)
         tasks = self._client.get_database(database, codec_options=CODEC_OPTIONS)["executable_tasks"]
         self._tasks = tasks

@@ -27,6 +27,11 @@ class Outbox:
         self._events = collections.outbox_events
         self._options = options
 
+    @property
+    def is_on(self) -> bool:
+        """Whether any events are stored; if not, none need be put together."""
+        return self._options.level is not EventLevel.OFF
+
     def takes(self, event: EventType) -> bool:
         """Return whether events of this type are stored."""
         return is_recorded(event, self._options.level)

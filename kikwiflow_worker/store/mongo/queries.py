@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.model.runtime import (
@@ -16,6 +16,7 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
     TaskStatus,
 )
+from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_incident,
@@ -26,7 +27,7 @@ from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.server_time import ServerTime
-from kikwiflow_worker.store.protocol import (
+from kikwiflow_worker.store.views import (
     CompletedExternalTask,
     DefinitionSummary,
     ExternalTaskQuery,
@@ -42,10 +43,19 @@ from kikwiflow_worker.store.protocol import (
 T = TypeVar("T")
 
 MAX_PAGE = 500
+COUNT_CAP = 10_000
+"""Where counts of instances stop."""
+
 DUE_CAP = 10_000
 """Where counts of due work stop."""
 
 _MAX_TIME_MS = 5_000
+_MAX_HANDLERS = 200
+_RUNNING = [
+    each.value
+    for each in (InstanceStatus.ACTIVE, InstanceStatus.SUSPENDED, InstanceStatus.CANCELLING)
+]
+_ENDED = [InstanceStatus.COMPLETED.value, InstanceStatus.CANCELLED.value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,9 @@ class _Order:
         """Return the filter for what comes after ``cursor``."""
         at, last_id = _decode_cursor(cursor)
         beyond = "$lt" if self.newest_first else "$gt"
-        return {"$or": [{self.field: {beyond: at}}, {self.field: at, "_id": {"$gt": last_id}}]}
+        either = [{self.field: {beyond: at}}, {self.field: at, "_id": {"$gt": last_id}}]
+        # The bound besides is what the index is entered with, where ranges of several statuses are merged.
+        return {self.field: {f"{beyond}e": at}, "$or": either}
 
 
 _STARTED = _Order("startedAt", newest_first=True)
@@ -80,12 +92,8 @@ class Queries:
 
     async def list_definitions(self, *, key: str | None = None) -> tuple[DefinitionSummary, ...]:
         """Return the latest version of every key, or all versions of one."""
-        found = {"key": key} if key else {}
         with translated("listing definitions"):
-            cursor = self._collections.definitions.find(
-                found, {"source": 0}, max_time_ms=_MAX_TIME_MS
-            )
-            rows = await cursor.sort([("key", 1), ("version", -1)]).to_list(None)
+            rows = await (self._versions(key) if key else self._latest_versions())
         summaries = [
             DefinitionSummary(
                 id=row["_id"],
@@ -97,12 +105,32 @@ class Queries:
             )
             for row in rows
         ]
-        if key:
-            return tuple(summaries)
-        latest: dict[str, DefinitionSummary] = {}
-        for summary in summaries:
-            latest.setdefault(summary.key, summary)
-        return tuple(latest.values())
+        return tuple(summaries)
+
+    async def _versions(self, key: str) -> list[Document]:
+        cursor = self._collections.definitions.find(
+            _given(key=key), {"source": 0}, max_time_ms=_MAX_TIME_MS
+        )
+        found: list[Document] = await cursor.sort([("key", 1), ("version", -1)]).to_list(None)
+        return found
+
+    async def _latest_versions(self) -> list[Document]:
+        """Return the latest version of each key, one index seek each."""
+        found: list[Document] = []
+        after = ""
+        while True:
+            row = await settled(
+                self._collections.definitions.find_one(
+                    {"key": {"$gt": after}},
+                    {"source": 0},
+                    sort=[("key", 1), ("version", -1)],
+                    max_time_ms=_MAX_TIME_MS,
+                )
+            )
+            if row is None:
+                return found
+            found.append(row)
+            after = row["key"]
 
     async def list_instances(
         self, query: InstanceQuery, *, limit: int = 50, cursor: str | None = None
@@ -116,6 +144,8 @@ class Queries:
             parentInstanceId=query.parent_id,
         )
         collection = self._collections.history if query.ended else self._collections.instances
+        # Said also where it does not matter: it leads the indexes.
+        found.setdefault("status", {"$in": _ENDED if query.ended else _RUNNING})
         return await self._page(collection, found, _STARTED, decode_instance, limit, cursor)
 
     async def list_tasks(
@@ -130,6 +160,7 @@ class Queries:
         )
         if query.retrying:
             found |= {"status": TaskStatus.PENDING.value, "attempts": {"$gt": 0}}
+        found.setdefault("status", {"$in": [status.value for status in TaskStatus]})
         return await self._page(
             self._collections.tasks, found, _CREATED, decode_task, limit, cursor
         )
@@ -155,8 +186,14 @@ class Queries:
         self, query: IncidentQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[Incident]:
         """Return incidents, newest first."""
-        status = query.status.value if query.status else None
-        found = _given(processInstanceId=query.instance_id, status=status)
+        found = _given(
+            processInstanceId=query.instance_id,
+            status=query.status.value if query.status else None,
+            type=query.type.value if query.type else None,
+            taskDefinitionId=query.node_id,
+        )
+        if query.definition_ids is not None:
+            found["processDefinitionId"] = {"$in": list(query.definition_ids)}
         return await self._page(
             self._collections.incidents, found, _NEWEST, decode_incident, limit, cursor
         )
@@ -176,35 +213,54 @@ class Queries:
         )
 
     async def count_by_status(self, *, definition_key: str | None = None) -> dict[str, int]:
-        """Return how many instances there are by status."""
+        """Return how many instances there are by status, each counted up to ``COUNT_CAP``."""
         found = _given(processDefinitionKey=definition_key)
         counts: dict[str, int] = {}
         with translated("counting instances"):
             for collection, statuses in (
-                (self._collections.instances, ("ACTIVE", "SUSPENDED", "CANCELLING")),
-                (self._collections.history, ("COMPLETED", "CANCELLED")),
+                (self._collections.instances, _RUNNING),
+                (self._collections.history, _ENDED),
             ):
                 for status in statuses:
-                    counts[InstanceStatus(status).value] = await settled(
+                    counts[status] = await settled(
                         collection.count_documents(
-                            {**found, "status": status}, maxTimeMS=_MAX_TIME_MS
+                            {**found, "status": status}, limit=COUNT_CAP, maxTimeMS=_MAX_TIME_MS
                         )
                     )
         return counts
 
     async def list_waiting_handlers(self) -> tuple[WaitingHandler, ...]:
-        """Return what due tasks need, by handler, from the first ``DUE_CAP`` due tasks."""
-        due = self._due() | {"status": TaskStatus.PENDING.value, "handlerName": {"$type": "string"}}
-        fields = {"handlerName": 1, "claimableAt": 1}
+        """Return what due tasks need, by handler, each counted up to ``DUE_CAP``; the first ``_MAX_HANDLERS`` by name.
+
+        One seek leads from each handler to the next, so that none is hidden behind the backlog of another.
+        """
+        waiting: list[WaitingHandler] = []
+        after = ""
         with translated("looking for waiting tasks"):
-            cursor = self._collections.tasks.find(due, fields, max_time_ms=_MAX_TIME_MS)
-            rows = await cursor.limit(DUE_CAP).to_list(DUE_CAP)
-        waiting: dict[str, list[datetime]] = {}
-        for row in rows:
-            waiting.setdefault(row["handlerName"], []).append(row["claimableAt"])
-        return tuple(
-            WaitingHandler(name, len(times), min(times)) for name, times in sorted(waiting.items())
+            for _ in range(_MAX_HANDLERS):
+                next_one = {**self._due(), "handlerName": {"$gt": after}}
+                row = await self._first_due(next_one, {"handlerName": 1}, "handlerName")
+                if row is None:
+                    break
+                after = row["handlerName"]
+                found = await self._waiting_for(after)
+                waiting += [found] if found else []
+        return tuple(waiting)
+
+    async def _waiting_for(self, handler_name: str) -> WaitingHandler | None:
+        due = {**self._due(), "handlerName": handler_name, "status": TaskStatus.PENDING.value}
+        oldest = await self._first_due(due, {"claimableAt": 1}, "claimableAt")
+        if oldest is None:
+            return None
+        count = await settled(
+            self._collections.tasks.count_documents(due, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS)
         )
+        return WaitingHandler(handler_name, count, oldest["claimableAt"])
+
+    async def _first_due(self, found: Document, fields: Document, by: str) -> Document | None:
+        rows = self._collections.tasks.find(found, fields, max_time_ms=_MAX_TIME_MS)
+        first: list[Document] = await rows.hint("claim").sort(by, 1).limit(1).to_list(1)
+        return first[0] if first else None
 
     async def list_workers(self) -> tuple[WorkerRecord, ...]:
         """Return the workers that were seen lately, the latest first."""
@@ -260,6 +316,7 @@ class Queries:
     async def _one(
         self, collection: Collection, found_id: str, decode: Callable[[Document], T]
     ) -> T | None:
+        check_texts(id=found_id)
         with translated(f"reading {found_id}"):
             document = await settled(collection.find_one({"_id": found_id}))
         return decode(document) if document else None
@@ -284,7 +341,9 @@ class Queries:
         return Page(tuple(decode(document) for document in shown), next_cursor)
 
 
-def _given(**fields: Any) -> Document:
+def _given(**fields: str | None) -> Document:
+    """Return the filter for the fields that are given; each is a text, so none is an operator."""
+    check_texts(**fields)
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -297,8 +356,9 @@ def _decode_cursor(cursor: str) -> tuple[datetime, str]:
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         at, last_id = json.loads(text)
+        check_texts(id=last_id)
         return datetime.fromisoformat(at).astimezone(UTC), str(last_id)
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError, OperationError) as error:
         raise OperationError(
             "the cursor is not one that a page gave; start again without it"
         ) from error

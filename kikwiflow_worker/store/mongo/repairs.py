@@ -7,7 +7,6 @@ from kikwiflow_worker.model.events import EventType, external_task_payload, inci
 from kikwiflow_worker.model.runtime import (
     ExternalTask,
     IncidentStatus,
-    InstanceStatus,
     TaskStatus,
 )
 from kikwiflow_worker.model.variables import SetVariable
@@ -18,10 +17,8 @@ from kikwiflow_worker.store.mongo.guards import UNLOCKED
 from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.mongo.writes import variable_update
-from kikwiflow_worker.store.protocol import PLAIN_RETRY, Resolution
-
-_RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
+from kikwiflow_worker.store.mongo.variable_writes import RUNNING, variable_update, write_variables
+from kikwiflow_worker.store.values import PLAIN_RETRY, Resolution
 
 
 class Repairs:
@@ -60,12 +57,12 @@ class Repairs:
                 fresh["$set"]["isSkipped"] = True
             await settled(self._collections.tasks.update_one(task, fresh, session=session))
             if resolution.variables:
-                found = {"_id": incident["processInstanceId"], "status": _RUNNING}
                 sets = [SetVariable(name, value) for name, value in resolution.variables.items()]
-                await settled(
-                    self._collections.instances.update_one(
-                        found, variable_update(sets), session=session
-                    )
+                await write_variables(
+                    self._collections.instances,
+                    incident["processInstanceId"],
+                    variable_update(sets),
+                    session=session,
                 )
             return True
 
@@ -163,12 +160,25 @@ class Repairs:
         return await self._transactions.run(f"forgetting instance {instance_id}", forget)
 
     async def migrate_instance(
-        self, instance_id: str, *, before_id: str, after: ProcessDefinition
+        self,
+        instance_id: str,
+        *,
+        before_id: str,
+        after: ProcessDefinition,
+        nodes: frozenset[str],
     ) -> bool:
         """Let a running instance go on with another version."""
 
         async def migrate(session: Session) -> bool:
-            found = {"_id": instance_id, "processDefinitionId": before_id, "status": _RUNNING}
+            # Every row that is read here is changed below: none can move on meanwhile (protocol R1, R7).
+            strange: Document = {
+                "processInstanceId": instance_id,
+                "taskDefinitionId": {"$nin": sorted(nodes)},
+            }
+            for collection in (self._collections.tasks, self._collections.external_tasks):
+                if await settled(collection.find_one(strange, {"_id": 1}, session=session)):
+                    return False
+            found = {"_id": instance_id, "processDefinitionId": before_id, "status": RUNNING}
             version = {
                 "processDefinitionId": after.id,
                 "processDefinitionVersion": after.version,

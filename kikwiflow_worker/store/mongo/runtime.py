@@ -1,5 +1,7 @@
 """The runtime port: loading, committing, cancelling, and what people do to single records."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from kikwiflow_worker.errors import ClaimLostError
@@ -14,23 +16,34 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
     TaskStatus,
 )
+from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
 from kikwiflow_worker.store.mongo.cancellation import Cancellation
 from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_instance,
     decode_message,
-    tenant_scoped,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.commits import Commits
 from kikwiflow_worker.store.mongo.driver import Document, Session, settled
 from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.groups import GroupCommits
 from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
 from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.server_time import ServerTime
+from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.protocol import PLAIN_RETRY, Resolution
+from kikwiflow_worker.store.values import PLAIN_RETRY, GroupedUnit, GroupResult, HandOn, Resolution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPaths:
+    """The ways to commit: alone, in groups, and without transactions."""
+
+    alone: Commits
+    groups: GroupCommits
+    standalone: StandaloneCommits
 
 
 class _NotSuspendedError(Exception):
@@ -43,8 +56,7 @@ class Runtime:
     def __init__(
         self,
         collections: Collections,
-        commits: Commits,
-        standalone_commits: Commits,
+        commits: CommitPaths,
         cancellation: Cancellation,
         repairs: Repairs,
         transactions: Transactions,
@@ -52,7 +64,6 @@ class Runtime:
     ) -> None:
         self._collections = collections
         self._commits = commits
-        self._standalone_commits = standalone_commits
         self._cancellation = cancellation
         self._repairs = repairs
         self._transactions = transactions
@@ -123,8 +134,17 @@ class Runtime:
 
     async def commit(self, unit: UnitOfWork) -> Committed:
         """Write the whole unit or nothing."""
-        commits = self._commits if self._transactions.enabled else self._standalone_commits
-        return await commits.commit(unit)
+        paths = self._commits
+        alone = paths.alone if self._transactions.enabled else paths.standalone
+        return await alone.commit(unit)
+
+    async def commit_group(
+        self, units: Sequence[GroupedUnit], *, hand_on: HandOn | None
+    ) -> tuple[GroupResult, ...]:
+        """Write each unit wholly or not at all."""
+        if self._transactions.enabled:
+            return await self._commits.groups.commit(units, hand_on=hand_on)
+        return await self._commits.standalone.commit_group(units, hand_on=hand_on)
 
     async def discard_task(self, claim: Claim) -> bool:
         """Remove a claimed task whose instance has ended."""
@@ -245,10 +265,17 @@ class Runtime:
         return await self._repairs.forget_instance(instance_id)
 
     async def migrate_instance(
-        self, instance_id: str, *, before_id: str, after: ProcessDefinition
+        self,
+        instance_id: str,
+        *,
+        before_id: str,
+        after: ProcessDefinition,
+        nodes: frozenset[str],
     ) -> bool:
         """Let a running instance go on with another version."""
-        return await self._repairs.migrate_instance(instance_id, before_id=before_id, after=after)
+        return await self._repairs.migrate_instance(
+            instance_id, before_id=before_id, after=after, nodes=nodes
+        )
 
     async def assign_external_task(
         self, task_id: str, *, assignee: str | None, expected: str | None

@@ -15,7 +15,7 @@ from kikwiflow_worker.store.mongo.arrivals import Arrivals
 from kikwiflow_worker.store.mongo.cancellation import Cancellation
 from kikwiflow_worker.store.mongo.claims import Claims
 from kikwiflow_worker.store.mongo.collections import Collections, ensure_schema
-from kikwiflow_worker.store.mongo.commits import Commits
+from kikwiflow_worker.store.mongo.commits import CommitParts, Commits
 from kikwiflow_worker.store.mongo.definitions import Definitions
 from kikwiflow_worker.store.mongo.driver import (
     CODEC_OPTIONS,
@@ -26,18 +26,30 @@ from kikwiflow_worker.store.mongo.driver import (
     settled,
 )
 from kikwiflow_worker.store.mongo.errors import translated, translated_opening
+from kikwiflow_worker.store.mongo.follow_ups import FollowUps
+from kikwiflow_worker.store.mongo.groups import GroupCommits
 from kikwiflow_worker.store.mongo.guards import Guards
+from kikwiflow_worker.store.mongo.handing_on import HandingOn
 from kikwiflow_worker.store.mongo.inspection import Inspection, inspect
+from kikwiflow_worker.store.mongo.instances import InstanceWrites
 from kikwiflow_worker.store.mongo.outbox import Outbox, OutboxOptions
 from kikwiflow_worker.store.mongo.queries import Queries
+from kikwiflow_worker.store.mongo.reachability import Reachability, find_unreachable
 from kikwiflow_worker.store.mongo.repairs import Repairs
-from kikwiflow_worker.store.mongo.runtime import Runtime
+from kikwiflow_worker.store.mongo.runtime import CommitPaths, Runtime
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
 from kikwiflow_worker.store.mongo.transactions import TransactionObserver, Transactions
 from kikwiflow_worker.store.mongo.upgrades import Upgraded, upgrade_schema
+from kikwiflow_worker.store.mongo.wake_ups import MongoWakeUps
 from kikwiflow_worker.store.mongo.writes import Writes
-from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore, TaskQueue
+from kikwiflow_worker.store.protocol import (
+    DefinitionStore,
+    ReadStore,
+    RuntimeStore,
+    TaskQueue,
+    WakeUps,
+)
 
 OLDEST_SERVER = (5, 0)
 """The first MongoDB whose ``$expr`` uses an index, which a claim needs."""
@@ -69,7 +81,7 @@ class StoreOptions:
 
 
 class MongoStore:
-    """One database, as all ports: ``queue``, ``runtime``, ``definitions`` and ``reads``."""
+    """One database, as all ports: ``queue``, ``wake_ups``, ``runtime``, ``definitions`` and ``reads``."""
 
     def __init__(
         self,
@@ -83,6 +95,7 @@ class MongoStore:
     ) -> None:
         self._client = client
         self._owns_client = owns_client
+        self._clock = clock
         self.options = options
         self.server_time = ServerTime(clock)
         self._collections = Collections.of(self._open_database(client, database))
@@ -91,18 +104,33 @@ class MongoStore:
         )
         collections, time = self._collections, self.server_time
         outbox = Outbox(collections, options.outbox)
-        writes = Writes(collections, outbox, options.retention)
+        instances = InstanceWrites(collections, outbox, options.retention)
+        writes = Writes(collections, outbox, instances, options.retention)
         arrivals = self._new_arrivals(collections)
         guards = Guards(collections, options.retention)
-        parts = (collections, guards, writes, arrivals, self._transactions, time)
+        handing_on = HandingOn(collections, time, clock)
+        follow_ups = FollowUps(collections, arrivals, handing_on, time)
+        parts = CommitParts(
+            guards=guards,
+            writes=writes,
+            transactions=self._transactions,
+            server_time=time,
+            handing_on=handing_on,
+            follow_ups=follow_ups,
+        )
+        alone = Commits(parts)
+        self.wake_ups: WakeUps = MongoWakeUps(collections, clock, random.Random())
         self.queue: TaskQueue = self._new_claims(client, collections, arrivals, time, clock)
-        self.definitions: DefinitionStore = Definitions(collections, time)
+        self.definitions: DefinitionStore = Definitions(collections, self._transactions, time)
         self.reads: ReadStore = Queries(collections, time)
         self.runtime: RuntimeStore = Runtime(
             collections,
-            Commits(*parts),
-            StandaloneCommits(*parts),
-            Cancellation(collections, writes, self._transactions, time),
+            CommitPaths(
+                alone=alone,
+                groups=GroupCommits(alone, parts, instances),
+                standalone=StandaloneCommits(parts, collections),
+            ),
+            Cancellation(collections, instances, self._transactions, time),
             Repairs(collections, outbox, self._transactions, time),
             self._transactions,
             time,
@@ -162,7 +190,8 @@ class MongoStore:
 
         Raises:
             StoreUnavailableError: The server does not answer.
-            ConfigurationError: It is too old, has no transactions, or refuses the credentials.
+            StoreRefusedError: It refuses the credentials, a role is missing, or a certificate is not accepted.
+            ConfigurationError: It is too old, or has no transactions.
             SchemaMismatchError: A newer release wrote the database.
         """
         hello = await self.ping()
@@ -178,12 +207,25 @@ class MongoStore:
         await self.ping()
         return await inspect(self._collections, sample=sample)
 
+    async def find_unreachable(self, *, grace: timedelta) -> Reachability:
+        """Look for rows that nobody can reach, and for tokens that are lost; change nothing.
+
+        Args:
+            grace: How long what looks wrong must stay so; a few seconds while workers run.
+
+        Raises:
+            StoreUnavailableError: The server does not answer.
+        """
+        await self.ping()
+        return await find_unreachable(self._collections, self._clock, self.server_time, grace=grace)
+
     async def upgrade(self) -> Upgraded:
         """Bring the documents and indexes to what this release stores; instead of ``prepare``.
 
         Raises:
             StoreUnavailableError: The server does not answer.
-            ConfigurationError: It is too old, has no transactions, or refuses the credentials.
+            StoreRefusedError: It refuses the credentials, a role is missing, or a certificate is not accepted.
+            ConfigurationError: It is too old, or has no transactions.
             SchemaMismatchError: A newer release wrote the database.
         """
         hello = await self.ping()

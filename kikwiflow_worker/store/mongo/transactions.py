@@ -19,6 +19,7 @@ from kikwiflow_worker.store.mongo.driver import (
 from kikwiflow_worker.store.mongo.errors import (
     TRANSIENT_TRANSACTION,
     UNKNOWN_COMMIT,
+    is_conflict,
     translated,
 )
 
@@ -40,6 +41,10 @@ class TransactionObserver(Protocol):
     def transaction_conflicted(self) -> None:
         """A transaction was aborted by the database and is repeated."""
         ...
+
+
+class TransactionConflictError(Exception):
+    """Other transactions were in the way each time. Nothing was written."""
 
 
 class Transactions:
@@ -67,21 +72,32 @@ class Transactions:
         self._observer = observer
         self.enabled = True
 
-    async def run(self, doing: str, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def run(
+        self,
+        doing: str,
+        work: Callable[[Session], Awaitable[T]],
+        *,
+        most_attempts: int | None = None,
+    ) -> T:
         """Run ``work`` in a transaction and commit it.
 
         ``work`` is repeated when the database aborts the transaction, so it may only touch the database and must decide
         anew each time. What it raises itself aborts the transaction and is raised on, as soon as the majority knows what
         ``work`` saw: reads that follow see it too (protocol R14).
 
+        Args:
+            most_attempts: How many conflicts with other transactions are enough; None goes on.
+
         Raises:
             StoreUnavailableError: No attempt was committed within a minute. Nothing was written.
+            TransactionConflictError: ``most_attempts`` attempts met other transactions.
         """
         if not self.enabled:
             with translated(doing):
                 return await work(None)
         started = self._clock.monotonic()
         pause = _FIRST_PAUSE_S
+        conflicts = 0
         session = await settled(self._client.start_session(causal_consistency=True))
         with translated(doing):
             async with session:
@@ -97,6 +113,9 @@ class Transactions:
                         ):
                             raise
                         self._observer.transaction_conflicted()
+                        conflicts += is_conflict(error)
+                        if conflicts == most_attempts:
+                            raise TransactionConflictError from error
                     await self._clock.sleep(pause * (0.5 + self._jitter.random()))
                     pause = min(pause * 2, _LONGEST_PAUSE_S)
 

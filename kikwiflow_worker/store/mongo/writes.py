@@ -1,28 +1,24 @@
 """How each change of a unit of work is written."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import assert_never
+from itertools import chain
 from uuid import NAMESPACE_OID, uuid5
 
 from pymongo.errors import DuplicateKeyError
 
-from kikwiflow_worker.errors import ClaimLostError, DuplicateMessageError, DuplicateStartError
-from kikwiflow_worker.model.events import EventType, OutboxEvent, finished_payload
-from kikwiflow_worker.model.incidents import incident_for
+from kikwiflow_worker.errors import DuplicateMessageError, DuplicateStartError
+from kikwiflow_worker.model.events import OutboxEvent
 from kikwiflow_worker.model.messages import Message
 from kikwiflow_worker.model.runtime import (
     Branch,
     ExecutableTask,
     IncidentStatus,
-    IncidentType,
-    InstanceStatus,
-    Parent,
     ProcessInstance,
     TaskStatus,
     TaskType,
 )
+from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.unit_of_work import (
     AbandonChildren,
     Change,
@@ -41,43 +37,34 @@ from kikwiflow_worker.model.unit_of_work import (
     ReserveStartKey,
 )
 from kikwiflow_worker.model.variables import (
-    AppendToVariable,
-    IncrementVariable,
-    SetVariable,
-    UnsetVariable,
-    VariableChange,
     net_changes,
 )
 from kikwiflow_worker.store.mongo.codec import (
-    decode_instance,
-    decode_task,
     encode_external_task,
     encode_incident,
     encode_instance,
     encode_message,
     encode_task,
-    encode_value,
-    encode_variable,
-    escape_key,
-    tenant_scoped,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
-from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
-from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
-
-_AFTER_STEPS = 1_000_000
-"""Positions in a commit from which events of its ends begin."""
-
-_RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
+from kikwiflow_worker.store.mongo.instances import InstanceWrites, finished_event
+from kikwiflow_worker.store.mongo.outbox import Outbox
 
 
 class Writes:
     """Writes changes, inside a transaction if given its session."""
 
-    def __init__(self, collections: Collections, outbox: Outbox, retention: timedelta) -> None:
+    def __init__(
+        self,
+        collections: Collections,
+        outbox: Outbox,
+        instances: InstanceWrites,
+        retention: timedelta,
+    ) -> None:
         self._collections = collections
         self._outbox = outbox
+        self._instances = instances
         self._retention = retention
 
     async def insert(self, changes: Sequence[Change], *, session: Session = None) -> None:
@@ -96,7 +83,11 @@ class Writes:
             ),
             (
                 collections.history,
-                [self._ended(c.instance) for c in changes if isinstance(c, RecordEnded)],
+                [
+                    self._instances.record_of(c.instance)
+                    for c in changes
+                    if isinstance(c, RecordEnded)
+                ],
             ),
             (
                 collections.tasks,
@@ -120,7 +111,8 @@ class Writes:
                 await self._reserve(change, session)
             if isinstance(change, RecordMessage):
                 await self._record_message(change.message, session)
-        await self._outbox.store(_events_of(changes), session=session)
+        if self._outbox.is_on:
+            await self._outbox.store(_events_of(changes), session=session)
         for collection, batch in documents:
             if batch and session is not None:
                 await settled(collection.insert_many(batch, session=session))
@@ -155,58 +147,57 @@ class Writes:
             ClaimLostError: An instance is being cancelled, or has ended.
         """
         ended = [await self._change(change, session=session) for change in changes]
-        return tuple(instance for instance in ended if instance is not None)
+        return tuple(chain.from_iterable(ended))
 
-    async def _change(self, change: Change, *, session: Session) -> ProcessInstance | None:
+    async def _change(self, change: Change, *, session: Session) -> tuple[ProcessInstance, ...]:
         match change:
             case ChangeVariables(instance_id, changes):
-                update = variable_update(net_changes(changes))
-                await self._change_running(instance_id, update, session)
-                return None
+                await self._instances.change_variables(
+                    instance_id, net_changes(changes), session=session
+                )
             case RemoveArrivals(join_task_id):
-                found = {"joinTaskId": join_task_id, "status": TaskStatus.ARRIVED.value}
-                await settled(self._collections.tasks.delete_many(found, session=session))
-                return None
-            case Detach(host_id, except_task_id):
-                await self._detach(host_id, except_task_id, session)
-                return None
+                await self.remove_arrivals([join_task_id], session=session)
+            case Detach():
+                await self.detach([change], session=session)
             case AbandonChildren():
                 await self._abandon_children(change, session)
-                return None
             case OpenPath(instance_id):
-                await self._change_running(instance_id, {"$inc": {"openPaths": 1}}, session)
-                return None
+                opened = {"$inc": {"openPaths": 1}}
+                await self._instances.change(instance_id, opened, session=session)
             case EndPath(instance_id, ended_at):
-                return await self._end_path(instance_id, ended_at, session)
+                return await self._instances.end_path(instance_id, ended_at, session=session)
             case _:
-                return None
+                pass
+        return ()
 
-    async def _change_running(self, instance_id: str, update: Document, session: Session) -> None:
-        found = {"_id": instance_id, "status": _RUNNING}
-        result = await settled(
-            self._collections.instances.update_one(found, update, session=session)
-        )
-        if result.matched_count != 1:
-            raise ClaimLostError(None, f"instance {instance_id} is not running any more")
+    async def remove_arrivals(self, join_task_ids: list[str], *, session: Session) -> None:
+        """Remove the records of the branches that ended at these joins."""
+        if not join_task_ids:
+            return
+        found = {"joinTaskId": {"$in": join_task_ids}, "status": TaskStatus.ARRIVED.value}
+        await settled(self._collections.tasks.delete_many(found, session=session))
 
-    async def _detach(self, host_id: str, except_task_id: str | None, session: Session) -> None:
-        """Remove what hangs on a host, found by query: later cycles of a timer have ids that nobody loaded (R10)."""
-        attached: Document = {"attachedToRefId": host_id}
-        if except_task_id is not None:
-            attached["_id"] = {"$ne": except_task_id}
-        await self._close_incidents(attached, host_id, session)
-        external_tasks = self._collections.external_tasks
+    async def detach(self, detached: Sequence[Detach], *, session: Session) -> None:
+        """Remove what hangs on hosts, found by query: later cycles of a timer have ids that nobody loaded (R10)."""
+        if not detached:
+            return
+        host_ids = [one.host_id for one in detached]
+        hosts = {"$in": host_ids}
+        kept = [one.except_task_id for one in detached if one.except_task_id is not None]
+        attached: Document = {"attachedToRefId": hosts, **({"_id": {"$nin": kept}} if kept else {})}
+        await self._close_incidents(attached, host_ids, session)
         await settled(self._collections.tasks.delete_many(attached, session=session))
-        await settled(external_tasks.delete_many(attached, session=session))
-        keys = {"coordinatorTaskId": host_id}
-        await settled(external_tasks.delete_many(keys, session=session))
+        with_keys = {"$or": [attached, {"coordinatorTaskId": hosts}]}
+        await settled(self._collections.external_tasks.delete_many(with_keys, session=session))
 
-    async def _close_incidents(self, going: Document, host_id: str, session: Session) -> None:
-        """Close the open incidents of a host and of the rows that go with it: there is nothing left to retry."""
+    async def _close_incidents(
+        self, going: Document, host_ids: list[str], session: Session
+    ) -> None:
+        """Close the open incidents of hosts and of the rows that go with them: there is nothing left to retry."""
         failed = self._collections.tasks.find(
             {**going, "status": TaskStatus.ERROR.value}, {"_id": 1}, session=session
         )
-        ids = [host_id, *[row["_id"] for row in await failed.to_list(None)]]
+        ids = [*host_ids, *[row["_id"] for row in await failed.to_list(None)]]
         await settled(
             self._collections.incidents.update_many(
                 {"executionId": {"$in": ids}, "status": IncidentStatus.OPEN.value},
@@ -218,7 +209,7 @@ class Writes:
     async def _abandon_children(self, change: AbandonChildren, session: Session) -> None:
         """Remove starters and leave one task by which any worker cancels the children (protocol R12)."""
         starters = {"joinTaskId": change.coordinator_task_id}
-        await self._close_incidents(starters, change.coordinator_task_id, session)
+        await self._close_incidents(starters, [change.coordinator_task_id], session)
         await settled(self._collections.tasks.delete_many(starters, session=session))
         row = children_canceller(
             Branch("children", change.coordinator_task_id),
@@ -226,105 +217,6 @@ class Writes:
             change.abandoned_at,
         )
         await settled(self._collections.tasks.insert_one(encode_task(row), session=session))
-
-    async def _end_path(
-        self, instance_id: str, ended_at: datetime, session: Session
-    ) -> ProcessInstance | None:
-        """End a path; whether it is the last is decided by what is stored now, never by what was loaded (R11)."""
-        instances = self._collections.instances
-        last = {"_id": instance_id, "status": _RUNNING, "openPaths": 1}
-        document = await settled(instances.find_one_and_delete(last, session=session))
-        if document is None:
-            await self._change_running(instance_id, {"$inc": {"openPaths": -1}}, session)
-            return None
-        return await self.end_instance(
-            document, InstanceStatus.COMPLETED, ended_at, session=session
-        )
-
-    async def end_instance(
-        self,
-        document: Document,
-        status: InstanceStatus,
-        ended_at: datetime,
-        *,
-        session: Session = None,
-        cancelled_by: str | None = None,
-    ) -> ProcessInstance:
-        """Move an instance whose document was just deleted into the history, with all that belongs to it."""
-        instance = replace(
-            decode_instance(document), status=status, ended_at=ended_at, open_paths=0
-        )
-        mine = {"processInstanceId": instance.id}
-        await settled(self._collections.tasks.delete_many(mine, session=session))
-        await settled(self._collections.external_tasks.delete_many(mine, session=session))
-        expiry = {"$set": {"expiresAt": ended_at + self._retention}}
-        await settled(self._collections.incidents.update_many(mine, expiry, session=session))
-        await settled(
-            self._collections.incidents.update_many(
-                {**mine, "status": IncidentStatus.OPEN.value},
-                {"$set": {"status": IncidentStatus.CLOSED.value}},
-                session=session,
-            )
-        )
-        if instance.parent is not None:
-            await self._tell_parent(instance, instance.parent, ended_at, session)
-        record = self._ended(instance)
-        if cancelled_by is not None:
-            record["cancelledBy"] = cancelled_by
-        await settled(self._collections.history.insert_one(record, session=session))
-        await self._outbox.store([_finished(instance)], first=_AFTER_STEPS, session=session)
-        return instance
-
-    async def _tell_parent(
-        self, child: ProcessInstance, parent: Parent, ended_at: datetime, session: Session
-    ) -> None:
-        """Turn the starter, which records the child for its coordinator, into an arrival or an incident (R12).
-
-        A starter that is gone belongs to a call activity that ended before its children: nobody waits.
-        """
-        tasks = self._collections.tasks
-        found = {"_id": parent.starter_task_id, "status": TaskStatus.STARTED.value}
-        if child.status is InstanceStatus.COMPLETED:
-            arrived = {
-                "status": TaskStatus.ARRIVED.value,
-                "claimableAt": ended_at + ARRIVAL_GRACE,
-            }
-            update: Document = {"$set": arrived, "$inc": {"epoch": 1}}
-            told = await settled(tasks.update_one(found, update, session=session))
-            if told.matched_count == 0:
-                orphaned = [_orphaned(child, parent, ended_at)]
-                await self._outbox.store(orphaned, first=_AFTER_STEPS + 1, session=session)
-                return
-            outputs = parent.outputs_from(child.variables)
-            if outputs:
-                changes = [SetVariable(name, value) for name, value in outputs.items()]
-                update = variable_update(changes)
-                await self._change_running(parent.instance_id, update, session)
-            return
-        message = f"its child instance {child.id} was cancelled; retry starts another one"
-        failed = {"status": TaskStatus.ERROR.value, "error": message}
-        starter = await settled(
-            tasks.find_one_and_update(
-                found,
-                {"$set": failed, "$inc": {"epoch": 1, "occurrence": 1}},
-                return_document=True,
-                session=session,
-            )
-        )
-        if starter is not None:
-            incident = incident_for(
-                decode_task(starter),
-                IncidentType.FAILED_JOB,
-                message=f"ChildCancelled: {message}",
-                now=ended_at,
-            )
-            await settled(
-                self._collections.incidents.insert_one(encode_incident(incident), session=session)
-            )
-
-    def _ended(self, instance: ProcessInstance) -> Document:
-        ended_at = instance.ended_at or instance.started_at
-        return {**encode_instance(instance), "expiresAt": ended_at + self._retention}
 
 
 def children_canceller(children: Branch, definition_id: str, now: datetime) -> ExecutableTask:
@@ -354,40 +246,10 @@ def _events_of(changes: Sequence[Change]) -> list[OutboxEvent]:
             case RecordEvent(event):
                 events.append(event)
             case RecordEnded(instance):
-                events.append(_finished(instance))
+                events.append(finished_event(instance))
             case _:
                 pass
     return events
-
-
-def _finished(instance: ProcessInstance) -> OutboxEvent:
-    return store_event(
-        EventType.PROCESS_INSTANCE_FINISHED,
-        instance.id,
-        instance_id=instance.id,
-        definition_id=instance.definition_id,
-        at=instance.ended_at or instance.started_at,
-        payload=finished_payload(instance),
-    )
-
-
-def _orphaned(child: ProcessInstance, parent: Parent, at: datetime) -> OutboxEvent:
-    return store_event(
-        EventType.ORPHANED_CHILD_COMPLETION,
-        child.id,
-        instance_id=child.id,
-        definition_id=child.definition_id,
-        at=at,
-        payload={
-            "processInstanceId": child.id,
-            "processDefinitionId": child.definition_id,
-            "tenantId": child.tenant_id,
-            "parentInstanceId": parent.instance_id,
-            "joinTaskId": parent.coordinator_task_id,
-            "branchId": parent.branch_id,
-            "occurredAt": at,
-        },
-    )
 
 
 async def insert_if_absent(collection: Collection, document: Document) -> None:
@@ -395,25 +257,3 @@ async def insert_if_absent(collection: Collection, document: Document) -> None:
     fields = {field: value for field, value in document.items() if field != "_id"}
     found = {"_id": document["_id"]}
     await settled(collection.update_one(found, {"$setOnInsert": fields}, upsert=True))
-
-
-def variable_update(changes: Sequence[VariableChange]) -> Document:
-    """Return the update for net changes of variables, each by its own path (protocol R17)."""
-    update: Document = {}
-    for change in changes:
-        path = f"variables.{escape_key(change.name)}"
-        match change:
-            case SetVariable(name, value):
-                update.setdefault("$set", {})[path] = encode_variable(name, value)
-            case UnsetVariable():
-                update.setdefault("$unset", {})[path] = ""
-            case IncrementVariable(name, by):
-                update.setdefault("$set", {})[f"{path}.name"] = name
-                update.setdefault("$inc", {})[f"{path}.value"] = by
-            case AppendToVariable(name, value):
-                update.setdefault("$set", {})[f"{path}.name"] = name
-                each = update.setdefault("$push", {}).setdefault(f"{path}.value", {"$each": []})
-                each["$each"].append(encode_value(value))
-            case _:
-                assert_never(change)
-    return update

@@ -96,9 +96,10 @@ def at_gate_in_thread(context: ExecutionContext) -> None:
 
 
 @task_handler
-async def blocks_the_loop_for_3_s(context: ExecutionContext) -> None:
+async def blocks_the_loop(context: ExecutionContext) -> None:
+    """Block it for as many seconds as variable ``block_s`` says."""
     with effect(context):
-        time.sleep(3)  # noqa: ASYNC251 - that is its fault
+        time.sleep(context.get("block_s", 3))  # noqa: ASYNC251 - that is its fault
 
 
 @task_handler

@@ -1,0 +1,1 @@
+"""What worker processes load while they are measured."""

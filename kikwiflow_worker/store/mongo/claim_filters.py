@@ -1,0 +1,68 @@
+"""Which rows can be claimed, and what claiming and releasing make of them (protocol R2, R3)."""
+
+from datetime import timedelta
+
+from kikwiflow_worker.model.capability import Capabilities
+from kikwiflow_worker.model.runtime import TaskStatus
+from kikwiflow_worker.store.mongo.driver import Document
+from kikwiflow_worker.store.mongo.guards import UNLOCKED
+
+CLAIM_TIME_MS = 1_000
+"""How long the server may look for a row to claim before the rows at the head are taken for locked."""
+
+DUE: Document = {
+    "claimableAt": {"$type": "date"},
+    "status": {"$in": [TaskStatus.PENDING.value, TaskStatus.LOCKED.value]},
+    "$expr": {"$lte": ["$claimableAt", "$$NOW"]},
+}
+"""What waits for a worker, or for another one, now.
+
+``$type`` keeps out rows without the field, which ``$expr`` alone takes for earlier than every date.
+"""
+
+
+def due_filter(capabilities: Capabilities) -> Document:
+    """Return the filter for tasks that can be claimed now by a worker with ``capabilities``."""
+    return {"handlerName": {"$in": [None, *sorted(capabilities.stored)]}, **DUE}
+
+
+def claim_pipeline(worker_id: str, lock: timedelta, *, token: str | None = None) -> list[Document]:
+    """Return the update that claims a row until ``lock`` from the database's now.
+
+    Args:
+        token: Names the command that claims many rows, to find those that it won.
+    """
+    ends = lock_end(lock)
+    lapsed = {"$cond": [{"$eq": ["$status", TaskStatus.LOCKED.value]}, 1, 0]}
+    return [
+        {
+            "$set": {
+                "status": TaskStatus.LOCKED.value,
+                "workerId": {"$literal": worker_id},
+                "lockExpiresAt": ends,
+                "claimableAt": ends,
+                "claimToken": {"$literal": token} if token else "$$REMOVE",
+                "epoch": {"$add": ["$epoch", 1]},
+                "crashCount": {"$add": ["$crashCount", lapsed]},
+            }
+        }
+    ]
+
+
+def release_pipeline() -> list[Document]:
+    """Return the update that gives a row back: due when it was due before, at once if it had no date."""
+    return [
+        {
+            "$set": {
+                "status": TaskStatus.PENDING.value,
+                "claimableAt": {"$ifNull": ["$dueDate", "$$NOW"]},
+                "epoch": {"$add": ["$epoch", 1]},
+            }
+        },
+        {"$unset": list(UNLOCKED)},
+    ]
+
+
+def lock_end(lock: timedelta) -> Document:
+    """Return the expression for ``lock`` from the database's now."""
+    return {"$add": ["$$NOW", int(lock.total_seconds() * 1000)]}
