@@ -98,7 +98,7 @@ async def _run(
         asyncio.get_running_loop(),
         worker.request_stop,
         deadline_s=options.stop_s,
-        cold_deadline_s=options.cancel_s,
+        cold_deadline_s=options.cold_stop_s,
     )
     try:
         return await worker.run()

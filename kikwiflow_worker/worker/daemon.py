@@ -84,6 +84,11 @@ class WorkerOptions:
         return timedelta(seconds=self.lock_s)
 
     @property
+    def cold_stop_s(self) -> float:
+        """How long a stop may take from the second request; the process has to end within ``cancel_s`` as a whole."""
+        return self.cancel_s * 0.9
+
+    @property
     def stop_s(self) -> float:
         """How long a stop may take, from the first request to the end."""
         return self.grace_s + self.cancel_s + _FINISH_S
