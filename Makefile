@@ -6,8 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-deep chaos format docs clean
-.PHONY: help setup demo check test test-deep bench format docs clean
+.PHONY: help setup demo check test test-deep chaos bench format docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -37,6 +36,7 @@ test-deep: setup ## The properties and races by the thousand (about half an hour
 
 chaos: setup ## Workers and a replica set under load and faults; CHAOS="--seed 7 --minutes 12 ..."
 	$(BIN)/python -m tests.chaos $(CHAOS)
+
 bench: setup ## Measure the speed against its floor, and write docs/explanation/performance.md (quarter of an hour)
 	$(BIN)/python -m benchmarks
 

@@ -116,6 +116,12 @@ class Settings(BaseModel):
         default=True,
         description="Let the database tell an idle worker of work that others make due; without it the next look finds it.",
     )
+    claim_batch_size: int = Field(
+        1000,
+        ge=1,
+        le=1000,
+        description="How many tasks one look claims at most, as far as slots are free; 1 claims each by itself.",
+    )
     commit_group_size: int = Field(
         64,
         ge=1,

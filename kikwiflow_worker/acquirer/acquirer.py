@@ -31,11 +31,12 @@ _SWEEP_LIMIT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcquirerOptions:
-    """Whom to claim for, for how long, and what."""
+    """Whom to claim for, for how long, what, and how much at a time."""
 
     worker_id: str
     lock: timedelta
     capabilities: Capabilities
+    batch_size: int = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,7 @@ class Acquirer:
             if self._is_stopping:
                 return
             self._woken.clear()
-            claimed = await self._poll(self._slots.free)
+            claimed = await self._poll(min(self._slots.free, self._options.batch_size))
             self._hooks.on_progress()
             for each in claimed:
                 self._hand_out(each)

@@ -98,7 +98,7 @@ async def _run(
         asyncio.get_running_loop(),
         worker.request_stop,
         deadline_s=options.stop_s,
-        cold_deadline_s=options.cancel_s,
+        cold_deadline_s=options.cold_stop_s,
     )
     try:
         return await worker.run()
@@ -134,6 +134,7 @@ def _options(settings: Settings) -> WorkerOptions:
         poll_interval_s=settings.poll_interval_seconds,
         poll_max_s=settings.poll_max_seconds,
         change_streams=settings.change_streams,
+        claim_batch_size=settings.claim_batch_size,
         commit_group_size=settings.commit_group_size,
         hand_on=settings.hand_on,
         grace_s=settings.grace_seconds,

@@ -59,6 +59,7 @@ class WorkerOptions:
         worker_id: Instance name and boot id: a restarted process with the same name is somebody else.
         version: Of this package.
         change_streams: Whether to be woken by the database.
+        claim_batch_size: Tasks at most that one look claims.
         commit_group_size: Tasks at most that share a transaction.
         hand_on: Whether the next task of a path may be born claimed.
     """
@@ -71,6 +72,7 @@ class WorkerOptions:
     poll_interval_s: float = 1.0
     poll_max_s: float = 5.0
     change_streams: bool = True
+    claim_batch_size: int = 1000
     commit_group_size: int = 64
     hand_on: bool = True
     grace_s: float = 25.0
@@ -82,6 +84,11 @@ class WorkerOptions:
     def lock(self) -> timedelta:
         """How long a claim lasts unless renewed."""
         return timedelta(seconds=self.lock_s)
+
+    @property
+    def cold_stop_s(self) -> float:
+        """How long a stop may take from the second request; the process has to end within ``cancel_s`` as a whole."""
+        return self.cancel_s * 0.9
 
     @property
     def stop_s(self) -> float:
@@ -328,6 +335,7 @@ class Worker:
                 worker_id=options.worker_id,
                 lock=options.lock,
                 capabilities=self._handlers.registry.capabilities,
+                batch_size=options.claim_batch_size,
             ),
             hooks=AcquirerHooks(
                 may_claim=lambda: not self._renewer.is_late,

@@ -177,7 +177,7 @@ async def test_the_second_signal_tears_no_commit(
 
     figure(f"out {lasted:.2f} s after the second signal, during a commit of {blocked_s:g} s")
     assert code == 75
-    assert lasted < 5.5
+    assert lasted < 5
     if blocked_s < 5:
         assert worker.events("task.completed", instance_id=instance, node_id="STEP_1")
         assert [e.pid for e in site.effects(node="STEP_1", phase="start")] == [worker.pid]

@@ -13,7 +13,9 @@ SECOND_SIGNAL_S = 5.0
 """Within this a worker is out after the second signal."""
 
 _START_PATIENCE_S = 15.0
-_EXIT_PATIENCE_S = GRACE_S + 10.0
+_EXIT_PATIENCE_S = GRACE_S + 12.0
+"""Its own deadline is the grace, 5 s for cancelled handlers and 5 s for the last commits; then it ends by itself."""
+
 _LOOK_S = 0.1
 
 

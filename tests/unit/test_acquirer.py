@@ -82,6 +82,7 @@ class Bench:
     progressed: int = 0
     clock: ManualClock = field(default_factory=ManualClock)
     on_dispatch: Callable[[ClaimedTask], None] = lambda _: None
+    batch_size: int = 1000
 
     def __post_init__(self) -> None:
         self.acquirer = Acquirer(
@@ -89,7 +90,10 @@ class Bench:
             self.slots,
             Pacing(shortest_s=0.001, longest_s=0.001, jitter=random.Random(1)),
             options=AcquirerOptions(
-                worker_id="w", lock=timedelta(seconds=30), capabilities=NO_CAPABILITIES
+                worker_id="w",
+                lock=timedelta(seconds=30),
+                capabilities=NO_CAPABILITIES,
+                batch_size=self.batch_size,
             ),
             hooks=AcquirerHooks(
                 may_claim=lambda: self.may_claim,
@@ -119,6 +123,15 @@ async def test_it_claims_until_nothing_is_due() -> None:
     assert bench.dispatched == ["a", "b"]
     assert bench.queue.limits == [3, 1], "as many as there are free slots, in one call"
     assert bench.progressed == 2
+
+
+async def test_it_claims_no_more_at_a_time_than_it_is_told_to() -> None:
+    bench = Bench(FakeQueue([a_claimed_task("a"), a_claimed_task("b")]), Slots(3), batch_size=1)
+
+    await bench.acquirer.run()
+
+    assert bench.dispatched == ["a", "b"]
+    assert bench.queue.limits == [1, 1, 1]
 
 
 @pytest.mark.field_case("S-05", "S-42", "S-43")
