@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the virtual environment and installs the package, the sample handlers and the tools, at the versions of
-# constraints.txt. A fresh Debian has Python without its venv module and without libcurl, which mongod needs: both are
-# installed when this runs as root, and named otherwise.
+# constraints.txt. A fresh Debian has Python without its venv module, without libcurl, which mongod needs, and without
+# Chromium, which the tests of the dashboard drive: they are installed when this runs as root, and named otherwise.
 set -euo pipefail
 venv=$1
 python=${PYTHON:-python3}
@@ -14,6 +14,7 @@ missing=()
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 if [ "$(uname -s)" = Linux ] && command -v ldconfig >/dev/null; then
   ldconfig -p | grep -q 'libcurl\.so\.4' || missing+=(libcurl4)
+  command -v chromium >/dev/null || [ "$(id -u)" != 0 ] || missing+=(chromium)
 fi
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -29,5 +30,5 @@ fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 pip=("$venv/bin/python" -m pip install --quiet --constraint constraints.txt)
 "${pip[@]}" --requirement requirements-dev.txt
-"${pip[@]}" --editable '.[embedded,motor,testing,uvloop]'
+"${pip[@]}" --editable '.[crypto,embedded,kafka,management,motor,otel,testing,uvloop]'
 "${pip[@]}" --editable handlers
