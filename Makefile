@@ -17,8 +17,8 @@ $(READY): pyproject.toml handlers/pyproject.toml constraints.txt scripts/setup.s
 	PYTHON=$(PYTHON) bash scripts/setup.sh $(VENV)
 	@touch $@
 
-demo: setup ## Watch two workers, one of them killed, finish a few hundred processes
-	$(BIN)/python demo/run.py
+demo: setup ## Watch two workers, one of them killed, finish a few hundred processes; KEEP=1 goes on with the dashboard
+	$(BIN)/python demo/run.py $(if $(KEEP),--keep)
 
 check: setup ## Format, lint, types, import contracts, deployment files, docs
 	$(BIN)/ruff format --check .

@@ -1,6 +1,7 @@
 """A demonstration: two real workers, one of which is killed, and a few hundred process instances that all end well.
 
-Run it with ``make demo``. It starts what it needs and leaves nothing behind but the directory ``.demo``.
+Run it with ``make demo``. It starts what it needs and leaves nothing behind but the directory ``.demo``. With ``make demo
+KEEP=1`` two workers, the dashboard and some instances that need a person stay until Ctrl-C.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demonstration import Demo, Options
+from operating import operate
 from pymongo import MongoClient
 from screen import Progress, Screen, make_console
 from workers import WorkerFailedError, stop
@@ -27,17 +29,26 @@ _DATABASE = "kikwiflow"
 
 async def _demonstrate(options: Options, uri: str, screen: Screen, progress: Progress) -> bool:
     async with Kikwiflow.connect(uri, database=_DATABASE) as kikwiflow:
-        demo = Demo(options, kikwiflow, screen, progress)
-        with screen.live():
-            await demo.run()
-        return await demo.conclude()
+        is_right = (
+            await _show(Demo(options, kikwiflow, screen, progress)) if options.instances else True
+        )
+        if options.keep:
+            await operate(kikwiflow, options.directory, screen.console, progress.programs)
+        return is_right
+
+
+async def _show(demo: Demo) -> bool:
+    with demo.screen.live():
+        await demo.run()
+    return await demo.conclude()
 
 
 def _run(options: Options, screen: Screen, progress: Progress) -> bool:
     shutil.rmtree(options.directory / "bank", ignore_errors=True)
-    screen.console.print(
-        f"kikwiflow-worker: {options.instances} process instances, two workers, and one of them is killed half-way.\n"
-    )
+    if options.instances:
+        screen.console.print(
+            f"kikwiflow-worker: {options.instances} process instances, two workers, and one of them is killed half-way.\n"
+        )
     screen.note(f"starting MongoDB in {options.directory / 'mongodb'} ...")
     with EmbeddedMongo.acquire(options.directory / "mongodb") as mongo:
         with MongoClient[dict[str, object]](mongo.uri) as client:
@@ -49,7 +60,7 @@ def _run(options: Options, screen: Screen, progress: Progress) -> bool:
             # From here on nothing interrupts the clean-up; each wait in it is bounded.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            stop(progress.workers)
+            stop([*progress.workers, *progress.programs])
 
 
 @contextmanager
@@ -78,10 +89,15 @@ def _options() -> Options:
         default=Path(".demo"),
         help="for database and logs (default: .demo)",
     )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="then keep two workers and the dashboard running until Ctrl-C; with --instances 0, only that",
+    )
     given = parser.parse_args()
-    if given.instances < 20 or given.per_second <= 0:
-        parser.error("--instances must be 20 or more, --per-second above 0")
-    return Options(given.instances, given.per_second, given.directory)
+    if given.per_second <= 0 or (given.instances < 20 and not (given.keep and not given.instances)):
+        parser.error("--instances must be 20 or more, or 0 with --keep; --per-second above 0")
+    return Options(given.instances, given.per_second, given.directory, keep=given.keep)
 
 
 def main() -> int:

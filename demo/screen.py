@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
-from workers import WorkerProcess
+from workers import Program, WorkerProcess
 
 _PLAIN_INTERVAL_S = 2.0
 _PLAIN_WIDTH = 110
@@ -41,10 +41,15 @@ class Row:
 
 @dataclass(slots=True)
 class Progress:
-    """Everything that is shown."""
+    """Everything that is shown, and all that has been started for it.
+
+    Attributes:
+        programs: What runs for people after the demonstration.
+    """
 
     rows: dict[str, Row]
     workers: list[WorkerProcess] = field(default_factory=list)
+    programs: list[Program] = field(default_factory=list)
     tasks_per_s: float = 0.0
     open_incidents: int = 0
     peak_per_s: float = 0.0

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,38 +25,19 @@ class WorkerFailedError(Exception):
 
 
 @dataclass(slots=True)
-class WorkerProcess:
-    """One ``kikwiflow-worker`` on this host.
+class Program:
+    """One ``kikwiflow-worker`` command on this host, with an HTTP port.
 
     Attributes:
-        attempts: How many task runs its metrics last showed.
+        probe: The path that answers once it is ready.
     """
 
     name: str
     process: subprocess.Popen[bytes]
     port: int
     log: Path
-    attempts: int = 0
     was_killed: bool = False
-
-    @classmethod
-    def start(cls, name: str, directory: Path, *, bank: Path) -> "WorkerProcess":
-        """Start a worker on the embedded database of ``directory``."""
-        port, log = _free_port(), directory / f"{name}.log"
-        # Whatever this shell has set for a worker of its own is not meant for these.
-        inherited = {
-            key: text for key, text in os.environ.items() if not key.startswith("KIKWIFLOW_")
-        }
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "kikwiflow_worker", *_options(name, directory, port)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=inherited | {"SAMPLE_BANK_DIRECTORY": str(bank)},
-                start_new_session=True,  # Ctrl-C is for the demonstration, which then stops the workers itself
-            )
-        return cls(name, process, port, log)
+    probe: str = "readyz"
 
     @property
     def is_alive(self) -> bool:
@@ -68,23 +49,15 @@ class WorkerProcess:
         return "alive" if self.is_alive else "killed" if self.was_killed else "stopped"
 
     async def wait_until_ready(self) -> None:
-        """Wait until ``/readyz`` says yes."""
+        """Wait until its probe says yes."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_READY_S):
                 while self.is_alive:
-                    if await self._get("readyz") is not None:
+                    if await self._get(self.probe) is not None:
                         return
                     await asyncio.sleep(0.1)
         tail = "".join(self.log.read_text(errors="replace").splitlines(keepends=True)[-5:])
         raise WorkerFailedError(f"{self.name} is not ready; its log {self.log} ends with\n{tail}")
-
-    async def look(self) -> None:
-        """Read the metrics; a worker that does not answer keeps its last figures."""
-        metrics = await self._get("metrics") if self.is_alive else None
-        if metrics is not None:
-            lines = metrics.splitlines()
-            runs = [line for line in lines if line.startswith("kikwiflow_task_attempts_total{")]
-            self.attempts = int(sum(float(line.rpartition(" ")[2]) for line in runs))
 
     def kill(self) -> None:
         """Let the process die at once, as in a power cut."""
@@ -104,6 +77,34 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    async def _get(self, path: str) -> str | None:
+        return await asyncio.to_thread(_get, f"http://127.0.0.1:{self.port}/{path}")
+
+
+@dataclass(slots=True)
+class WorkerProcess(Program):
+    """A worker.
+
+    Attributes:
+        attempts: How many task runs its metrics last showed.
+    """
+
+    attempts: int = 0
+
+    @classmethod
+    def start(cls, name: str, directory: Path, *, bank: Path) -> "WorkerProcess":
+        """Start a worker on the embedded database of ``directory``."""
+        port, log = free_port(), directory / f"{name}.log"
+        return cls(name, launch(_options(name, directory, port), log, bank=bank), port, log)
+
+    async def look(self) -> None:
+        """Read the metrics; a worker that does not answer keeps its last figures."""
+        metrics = await self._get("metrics") if self.is_alive else None
+        if metrics is not None:
+            lines = metrics.splitlines()
+            runs = [line for line in lines if line.startswith("kikwiflow_task_attempts_total{")]
+            self.attempts = int(sum(float(line.rpartition(" ")[2]) for line in runs))
+
     def events(self) -> Iterator[dict[str, object]]:
         """Yield the lines of the log; the last one of a killed worker may be torn."""
         with self.log.open(errors="replace") as lines:
@@ -111,16 +112,30 @@ class WorkerProcess:
                 with suppress(ValueError):
                     yield json.loads(line)
 
-    async def _get(self, path: str) -> str | None:
-        return await asyncio.to_thread(_get, f"http://127.0.0.1:{self.port}/{path}")
+
+def launch(
+    arguments: Sequence[str], log: Path, *, bank: Path, more: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start ``kikwiflow-worker`` with ``arguments``; ``more`` is added to its environment."""
+    # Whatever this shell has set for a worker of its own is not meant for these.
+    inherited = {key: text for key, text in os.environ.items() if not key.startswith("KIKWIFLOW_")}
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "kikwiflow_worker", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=inherited | {"SAMPLE_BANK_DIRECTORY": str(bank)} | dict(more or {}),
+            start_new_session=True,  # Ctrl-C is for the demonstration, which then stops the workers itself
+        )
 
 
-def stop(workers: Sequence[WorkerProcess]) -> None:
-    """Stop all workers, by their process ids, and wait until they are gone."""
-    for worker in workers:
-        worker.request_stop()
-    for worker in workers:
-        worker.wait_until_stopped()
+def stop(programs: Sequence[Program]) -> None:
+    """Stop all of them, by their process ids, and wait until they are gone."""
+    for program in programs:
+        program.request_stop()
+    for program in programs:
+        program.wait_until_stopped()
 
 
 def command_line(name: str, directory: Path) -> str:
@@ -178,7 +193,8 @@ def _options(name: str, directory: Path, port: int) -> list[str]:
     return [str(part) for option in options.items() for part in option]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
