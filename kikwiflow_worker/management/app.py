@@ -7,6 +7,7 @@ from kikwiflow_worker.management.api.definitions import router as definitions
 from kikwiflow_worker.management.api.instances import router as instances
 from kikwiflow_worker.management.backend import Backend
 from kikwiflow_worker.management.problems import add_problem_handlers
+from kikwiflow_worker.management.web.router import add_dashboard
 
 BASE_PATH = "/kikwiflow/api/v1"
 """Of the API, as in Kikwiflow."""
@@ -25,4 +26,5 @@ def create_app(backend: Backend, *, base_path: str = BASE_PATH) -> FastAPI:
     add_problem_handlers(app)
     for router in (definitions, instances):
         app.include_router(router, prefix=base_path)
+    add_dashboard(app)
     return app

@@ -1,0 +1,58 @@
+"""The places of the dashboard, and how to link to them."""
+
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+
+DASHBOARD_PATH = "/dashboard"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry of the navigation; ``path`` is below ``DASHBOARD_PATH``."""
+
+    label: str
+    path: str
+
+
+PLACES: tuple[Place, ...] = (
+    Place("Definitions", "/definitions"),
+    Place("Instances", "/instances"),
+    Place("Tasks", "/tasks"),
+    Place("Incidents", "/incidents"),
+    Place("Retrying", "/retrying"),
+    Place("Timers", "/timers"),
+    Place("Handlers", "/handlers"),
+    Place("Workers", "/workers"),
+)
+
+
+def link(request: Request, *parts: object, **query: object) -> str:
+    """Return the address of a page: each of ``parts`` is one segment of its path, safely quoted.
+
+    Query values that are None or empty are left out.
+    """
+    base = f"{request.scope.get('root_path', '')}{DASHBOARD_PATH}"
+    path = "".join(f"/{quote(str(part), safe='')}" for part in parts)
+    return base + path + _query(query)
+
+
+def link_here(request: Request, **changes: object) -> str:
+    """Return the address of the present page with some of its query changed; None removes a value."""
+    query: dict[str, object] = {**request.query_params, **changes}
+    root = request.scope.get("root_path", "")
+    own = request.url.path
+    return quote(own if own.startswith(root) else root + own) + _query(query)
+
+
+def is_within(request: Request, place: Place) -> bool:
+    """Return whether the present page belongs to ``place``."""
+    root = f"{request.scope.get('root_path', '')}{DASHBOARD_PATH}{place.path}"
+    own = request.url.path
+    return own == root or own.startswith(f"{root}/")
+
+
+def _query(query: dict[str, object]) -> str:
+    given = {name: value for name, value in query.items() if value not in {None, ""}}
+    return f"?{urlencode(given)}" if given else ""
