@@ -14,10 +14,13 @@ from kikwiflow_worker.management.api.shapes import (
     Limit,
     NewVariable,
     PageOf,
-    page_of,
+    shown_instance,
+    shown_instances,
+    shown_page,
     values_of,
 )
 from kikwiflow_worker.management.backend import Operator, Viewer
+from kikwiflow_worker.management.privacy import check_writes
 from kikwiflow_worker.model.runtime import InstanceStatus
 from kikwiflow_worker.operations import instances, variables
 from kikwiflow_worker.operations.instances import StartRequest
@@ -72,7 +75,8 @@ async def start(
         idempotency_key=idempotency_key,
         priority=body.priority,
     )
-    return InstanceShape.of(await instances.start(caller.services, caller.invoker, request))
+    started = await instances.start(caller.services, caller.invoker, request)
+    return await shown_instance(caller, started)
 
 
 @router.get("", operation_id="listInstances")
@@ -94,22 +98,23 @@ async def list_instances(
         status=status.value if status else None,
     )
     page = await caller.services.reads.list_instances(query, limit=limit, cursor=cursor)
-    return page_of(page, InstanceShape)
+    return await shown_instances(caller, page)
 
 
 @router.get("/{instance_id}", operation_id="getInstance")
 async def get_instance(caller: Viewer, instance_id: str) -> InstanceShape:
     """Return a running instance, or one that ended within the retention."""
-    return InstanceShape.of(await instances.get_instance(caller.services, instance_id))
+    return await shown_instance(caller, await instances.get_instance(caller.services, instance_id))
 
 
 @router.put("/{instance_id}/variables", operation_id="setVariables")
 async def set_variables(caller: Operator, instance_id: str, body: SetVariables) -> InstanceShape:
     """Set variables of a running instance: all of them or none."""
+    await check_writes(caller, instance_id, body.variables)
     changed = await variables.set_variables(
         caller.services, instance_id, values_of(body.variables), actor=caller.identity.actor
     )
-    return InstanceShape.of(changed)
+    return await shown_instance(caller, changed)
 
 
 @router.put("/{instance_id}/variables/unset", operation_id="unsetVariables")
@@ -117,10 +122,11 @@ async def unset_variables(
     caller: Operator, instance_id: str, body: UnsetVariables
 ) -> InstanceShape:
     """Remove variables of a running instance; names that do not exist are no error."""
+    await check_writes(caller, instance_id, body.variable_names)
     changed = await variables.unset_variables(
         caller.services, instance_id, tuple(body.variable_names), actor=caller.identity.actor
     )
-    return InstanceShape.of(changed)
+    return await shown_instance(caller, changed)
 
 
 @router.post("/{instance_id}/cancel", status_code=204, operation_id="cancelInstance")
@@ -165,4 +171,4 @@ async def list_incidents(
     await instances.get_instance(caller.services, instance_id)
     query = IncidentQuery(instance_id=instance_id, status=None)
     page = await caller.services.reads.list_incidents(query, limit=limit, cursor=cursor)
-    return page_of(page, IncidentShape)
+    return await shown_page(caller, page, IncidentShape.of)

@@ -1,6 +1,7 @@
 """What the API's documents have in common: names in camel case, instants in ISO 8601, unknown fields refused."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -8,6 +9,14 @@ from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from kikwiflow_worker.management.privacy import (
+    Asking,
+    OfInstance,
+    VariablePolicy,
+    policies_of,
+    policy_for,
+    policy_of,
+)
 from kikwiflow_worker.model.plain_json import to_json
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -19,6 +28,7 @@ from kikwiflow_worker.model.variables import Variables
 from kikwiflow_worker.store.views import Page
 
 T = TypeVar("T")
+Row = TypeVar("Row", bound=OfInstance)
 
 MAX_PAGE = 100
 """Rows of one page, at most."""
@@ -48,10 +58,11 @@ class Body(Shape):
 
 
 class Variable(Shape):
-    """One variable, as in Kikwiflow."""
+    """One variable, as in Kikwiflow; a masked one has a value that the caller may not read, and null in its place."""
 
     name: str
     value: Any
+    is_masked: bool = False
 
 
 class NewVariable(Body):
@@ -91,8 +102,8 @@ class InstanceShape(Shape):
     caller_branch_id: str | None
 
     @classmethod
-    def of(cls, instance: ProcessInstance) -> "InstanceShape":
-        """Return the document of ``instance``."""
+    def of(cls, instance: ProcessInstance, policy: VariablePolicy) -> "InstanceShape":
+        """Return the document of ``instance`` as ``policy`` lets it be shown."""
         parent = instance.parent
         value = instance.business_value
         return cls(
@@ -104,7 +115,7 @@ class InstanceShape(Shape):
             process_definition_id=instance.definition_id,
             process_definition_key=instance.definition_key,
             process_definition_version=instance.definition_version,
-            variables=variables_of(instance.variables),
+            variables=variables_of(instance.variables, policy),
             started_at=instance.started_at,
             ended_at=instance.ended_at,
             started_by=instance.started_by,
@@ -139,9 +150,10 @@ class TaskShape(Shape):
     tenant_id: str | None
 
     @classmethod
-    def of(cls, task: ExecutableTask) -> "TaskShape":
-        """Return the document of ``task``."""
-        return cls.model_validate(task, by_name=True, by_alias=False)
+    def of(cls, task: ExecutableTask, policy: VariablePolicy) -> "TaskShape":
+        """Return the document of ``task`` as ``policy`` lets it be shown."""
+        shown = replace(task, error=policy.error(task.error))
+        return cls.model_validate(shown, by_name=True, by_alias=False)
 
 
 class ExternalTaskShape(Shape):
@@ -167,7 +179,7 @@ class ExternalTaskShape(Shape):
 
     @classmethod
     def of(cls, task: ExternalTask) -> "ExternalTaskShape":
-        """Return the document of ``task``."""
+        """Return the document of ``task``; it holds nothing of a variable that is masked: a deploy sees to that."""
         return cls.model_validate(task, by_name=True, by_alias=False)
 
 
@@ -189,19 +201,54 @@ class IncidentShape(Shape):
     resolved_by: str | None
 
     @classmethod
-    def of(cls, incident: Incident) -> "IncidentShape":
-        """Return the document of ``incident``."""
-        return cls.model_validate(incident, by_name=True, by_alias=False)
+    def of(cls, incident: Incident, policy: VariablePolicy) -> "IncidentShape":
+        """Return the document of ``incident`` as ``policy`` lets it be shown."""
+        shown = replace(
+            incident,
+            message=policy.message(incident.message),
+            stack_trace=policy.stack_trace(incident.stack_trace),
+        )
+        return cls.model_validate(shown, by_name=True, by_alias=False)
 
 
 def page_of(page: Page[Any], shape: Any) -> PageOf[Any]:
-    """Return a page with each item as a document of ``shape``."""
+    """Return a page with each item as a document of ``shape``, of those that show no variables."""
     return PageOf(items=[shape.of(item) for item in page.items], next_cursor=page.next_cursor)
 
 
-def variables_of(variables: Variables) -> dict[str, Variable]:
-    """Return variables as Kikwiflow's API shows them."""
-    return {name: Variable(name=name, value=to_json(value)) for name, value in variables.items()}
+async def shown(caller: Asking, row: Row, of: Callable[[Row, VariablePolicy], T]) -> T:
+    """Return a task or an incident as the caller may see it; ``of`` is that of its shape."""
+    return of(row, await policy_for(caller, row))
+
+
+async def shown_page(
+    caller: Asking, page: Page[Row], of: Callable[[Row, VariablePolicy], T]
+) -> PageOf[T]:
+    """Return a page of tasks or incidents as the caller may see them; ``of`` is that of their shape."""
+    policies = await policies_of(caller, page.items)
+    items = [of(row, policies[row.instance_id]) for row in page.items]
+    return PageOf(items=items, next_cursor=page.next_cursor)
+
+
+async def shown_instance(caller: Asking, instance: ProcessInstance) -> InstanceShape:
+    """Return an instance as the caller may see it."""
+    return InstanceShape.of(instance, await policy_of(caller, instance))
+
+
+async def shown_instances(caller: Asking, page: Page[ProcessInstance]) -> PageOf[InstanceShape]:
+    """Return a page of instances as the caller may see them."""
+    items = [await shown_instance(caller, instance) for instance in page.items]
+    return PageOf(items=items, next_cursor=page.next_cursor)
+
+
+def variables_of(variables: Variables, policy: VariablePolicy) -> dict[str, Variable]:
+    """Return variables as Kikwiflow's API shows them, as far as ``policy`` lets them be seen."""
+    return {
+        name: Variable(name=name, value=to_json(value))
+        if policy.may_read(name)
+        else Variable(name=name, value=None, is_masked=True)
+        for name, value in variables.items()
+    }
 
 
 def values_of(variables: Mapping[str, NewVariable]) -> dict[str, object]:

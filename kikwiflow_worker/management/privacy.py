@@ -1,0 +1,168 @@
+"""What one identity may see and change of the variables of an instance: the only place that decides it.
+
+A definition says it (``model.variable_rules``). Shapes and pages take a ``VariablePolicy`` and cannot be made without
+one, so that no route forgets to ask. A definition that is not found shows nothing.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kikwiflow_worker.management.identity import Identity, Role
+from kikwiflow_worker.management.problems import PermissionDeniedError
+from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.model.events import EventType
+from kikwiflow_worker.model.runtime import ProcessInstance
+from kikwiflow_worker.model.variable_rules import (
+    MASKED_RULE,
+    MASKED_TEXT,
+    Rules,
+    VariableRule,
+    combined,
+    mask_error,
+    mask_event,
+    masked_names,
+    rules_in,
+)
+from kikwiflow_worker.model.variables import Value
+from kikwiflow_worker.operations.services import Services
+
+_FRAME = re.compile(r' {2}File "[^"\n]{1,500}", line \d{1,7}, in [\w<>.]{1,200}')
+
+
+class Asking(Protocol):
+    """Who asks, and what they may use: a ``Caller``."""
+
+    @property
+    def identity(self) -> Identity:
+        """Who makes the request."""
+        ...
+
+    @property
+    def services(self) -> Services:
+        """The services as they may use them."""
+        ...
+
+
+class OfInstance(Protocol):
+    """A row that belongs to an instance: a task, an external task, an incident."""
+
+    @property
+    def instance_id(self) -> str:
+        """The instance."""
+        ...
+
+    @property
+    def definition_id(self) -> str:
+        """The version that it runs on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class VariablePolicy:
+    """What ``identity`` may see and change where ``rules`` apply.
+
+    Attributes:
+        shows_nothing: The rules are unknown: every value and text is masked.
+    """
+
+    identity: Identity
+    rules: Rules = field(default_factory=dict)
+    shows_nothing: bool = False
+
+    def may_read(self, name: str) -> bool:
+        """Return whether the value of a variable may be shown."""
+        return self._may(self._rule(name), "readers")
+
+    def may_write(self, name: str) -> bool:
+        """Return whether a variable may be set or removed."""
+        return self._may(self._rule(name), "writers")
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether nothing is masked, so that texts which may quote values can be shown."""
+        return not self.shows_nothing and all(map(self.may_read, self.rules))
+
+    def check_writes(self, names: Iterable[str]) -> None:
+        """Refuse to set or remove variables that this identity may not write.
+
+        Raises:
+            PermissionDeniedError: Names the first one.
+        """
+        for name in names:
+            if not self.may_write(name):
+                raise PermissionDeniedError(
+                    f"{self.identity.actor} may not write variable {name!r}: the definition's property "
+                    f"kikwiflow.variables.{name} lets other roles only"
+                )
+
+    def message(self, text: str) -> str:
+        """Return an incident's message as it may be shown: whole, or the kind of the error."""
+        return text if self.reads_all else mask_error(text)
+
+    def error(self, text: str | None) -> str | None:
+        """Return a task's last error as it may be shown: whole, or that there is one."""
+        return text if text is None or self.reads_all else MASKED_TEXT
+
+    def stack_trace(self, text: str) -> str:
+        """Return a stack trace as it may be shown: whole, or where it went, without any message."""
+        if self.reads_all or not text:
+            return text
+        frames = [line for line in text.splitlines() if _FRAME.fullmatch(line)]
+        return "\n".join([*frames, MASKED_TEXT])
+
+    def event(self, event: EventType, payload: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Return an event's payload as it may be shown."""
+        names = masked_names(self.rules, lambda rule: self._may(rule, "readers"))
+        if self.shows_nothing:
+            variables = payload.get("variables")
+            names |= frozenset(variables) if isinstance(variables, dict) else frozenset()
+            names |= {str(payload.get("name")), str(payload.get("providerVariable"))}
+        return mask_event(event, payload, names)
+
+    def _rule(self, name: str) -> VariableRule | None:
+        return MASKED_RULE if self.shows_nothing else self.rules.get(name)
+
+    def _may(self, rule: VariableRule | None, how: str) -> bool:
+        if rule is None:
+            return True
+        roles: frozenset[str] = getattr(rule, how)
+        return any(self.identity.may(Role(role)) for role in roles)
+
+
+async def policy_of(caller: Asking, instance: ProcessInstance) -> VariablePolicy:
+    """Return what the caller may see and change of an instance."""
+    return await _policy(caller, instance.definition_id)
+
+
+async def policy_for(caller: Asking, row: OfInstance) -> VariablePolicy:
+    """Return what the caller may see of the instance that ``row`` belongs to."""
+    return (await policies_of(caller, [row]))[row.instance_id]
+
+
+async def policies_of(caller: Asking, rows: Iterable[OfInstance]) -> dict[str, VariablePolicy]:
+    """Return what the caller may see of the instances that ``rows`` belong to, by instance id."""
+    return {row.instance_id: await _policy(caller, row.definition_id) for row in rows}
+
+
+async def check_writes(caller: Asking, instance_id: str, names: Iterable[str]) -> None:
+    """Refuse to set or remove variables that the caller may not write; an instance that does not run refuses itself.
+
+    Raises:
+        PermissionDeniedError: Names the first one.
+    """
+    instance = await caller.services.runtime.find_instance(instance_id)
+    if instance is not None:
+        (await policy_of(caller, instance)).check_writes(names)
+
+
+async def _policy(caller: Asking, definition_id: str) -> VariablePolicy:
+    definition = await caller.services.definitions.find(definition_id)
+    if definition is None:
+        return VariablePolicy(caller.identity, shows_nothing=True)
+    return VariablePolicy(caller.identity, _rules_of(definition))
+
+
+def _rules_of(definition: ProcessDefinition, *inherited: Rules) -> dict[str, VariableRule]:
+    return combined(rules_in(definition.extension_properties), *inherited)
