@@ -31,7 +31,8 @@ class TaskType(StrEnum):
     NON_INTERRUPTIVE_TIMER fires beside it, EVENT_THROW delivers a message, JOIN_GATEWAY goes on after its branches,
     CALL_ACTIVITY_STARTER starts one child and CALL_ACTIVITY_COORDINATOR goes on after all of them, ARRIVAL records the
     end of a branch that had no executable task of its own, CANCEL_INSTANCE carries out a cancellation and
-    CANCEL_CHILDREN that of children whose call activity is gone, KEPT_MESSAGE looks for somebody who waits for a message.
+    CANCEL_CHILDREN that of children whose call activity is gone, KEPT_MESSAGE looks for somebody who waits for a message,
+    BULK_JOB goes on with a bulk job.
     """
 
     STANDARD = "STANDARD"
@@ -49,6 +50,7 @@ class TaskType(StrEnum):
     CANCEL_INSTANCE = "CANCEL_INSTANCE"
     CANCEL_CHILDREN = "CANCEL_CHILDREN"
     KEPT_MESSAGE = "KEPT_MESSAGE"
+    BULK_JOB = "BULK_JOB"
 
 
 class TaskStatus(StrEnum):

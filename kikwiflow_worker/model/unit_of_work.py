@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from kikwiflow_worker.model.bulk import BulkProgress
 from kikwiflow_worker.model.events import OutboxEvent
+from kikwiflow_worker.model.external_work import WorkReport
 from kikwiflow_worker.model.messages import Message
 from kikwiflow_worker.model.runtime import (
     Branch,
@@ -211,6 +213,22 @@ class RecordEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordReport:
+    """What an external worker said about its claim, which this unit decides: a repeat finds it."""
+
+    report: WorkReport
+
+
+@dataclass(frozen=True, slots=True)
+class RecordProgress:
+    """A bulk job has come further; a job that was cancelled meanwhile stays cancelled."""
+
+    job_id: str
+    progress: BulkProgress
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveArrivals:
     """The join goes on: the records of its branches' arrivals are no longer needed."""
 
@@ -264,6 +282,8 @@ Change: TypeAlias = (
     | OpenIncident
     | RecordMessage
     | RecordEvent
+    | RecordReport
+    | RecordProgress
     | RemoveArrivals
     | Detach
     | AbandonChildren

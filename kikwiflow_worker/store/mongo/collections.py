@@ -29,6 +29,8 @@ COLLECTION_NAMES = {
     "start_keys": "start_keys",
     "outbox_events": "outbox_events",
     "messages": "messages",
+    "work_reports": "external_work_reports",
+    "bulk_jobs": "bulk_jobs",
     "workers": "workers",
     "meta": "meta",
 }
@@ -49,6 +51,8 @@ class Collections:
     start_keys: Collection
     outbox_events: Collection
     messages: Collection
+    work_reports: Collection
+    bulk_jobs: Collection
     workers: Collection
     meta: Collection
 
@@ -245,6 +249,10 @@ INDEXES: tuple[Index, ...] = (
     _index("outbox_events", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("messages", "key", "correlationKey", "tenantId", "status"),
     _index("messages", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("work_reports", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("bulk_jobs", "created", "-createdAt", "_id"),
+    _index("bulk_jobs", "tenant_created", "tenantId", "-createdAt", "_id"),
+    _index("bulk_jobs", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("workers", "seen", "seenAt", expireAfterSeconds=WORKER_RECORD_SECONDS),
 )
 

@@ -11,12 +11,14 @@ from kikwiflow_worker.model.unit_of_work import (
     EndHost,
     InsertTask,
     RecordMessage,
+    RecordProgress,
+    RecordReport,
     ReserveStartKey,
     UnitOfWork,
 )
 
-_ALONE = ReserveStartKey | RecordMessage | AbandonChildren
-"""Changes that may find their document there already: a duplicate would abort the others with them."""
+_ALONE = ReserveStartKey | RecordMessage | AbandonChildren | RecordReport | RecordProgress
+"""Changes that may find their document there already, or that others change beside: it would abort the others with them."""
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ _NOT_OF_A_PATH = {
     TaskType.CANCEL_INSTANCE,
     TaskType.CANCEL_CHILDREN,
     TaskType.KEPT_MESSAGE,
+    TaskType.BULK_JOB,
 }
 
 _FIRST_EPOCH = 1

@@ -14,8 +14,12 @@ from kikwiflow_worker.model.runtime import (
 from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.store.mongo.driver import Document
 
-OWNERLESS = (TaskType.CANCEL_CHILDREN.value, TaskType.KEPT_MESSAGE.value)
-"""Tasks of these types belong to no instance: they outlive one, or look for one."""
+OWNERLESS = (
+    TaskType.CANCEL_CHILDREN.value,
+    TaskType.KEPT_MESSAGE.value,
+    TaskType.BULK_JOB.value,
+)
+"""Tasks of these types belong to no instance: they outlive one, look for one, or change many."""
 
 
 class Trouble(StrEnum):
