@@ -317,6 +317,12 @@ class SearchStore(Protocol):
         """Return when a timer ends each of these tasks, for those that have one; at most 500 ids."""
         ...
 
+    async def find_business_keys(
+        self, instance_ids: Sequence[str], *, tenant_id: str | None = None
+    ) -> Mapping[str, str]:
+        """Return the business keys of running instances, for those that run; at most 500 ids."""
+        ...
+
     async def search_incidents(
         self, query: IncidentSearch, *, limit: int = 20, cursor: str | None = None
     ) -> Page[Incident]:
