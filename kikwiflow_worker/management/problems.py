@@ -146,7 +146,7 @@ class Code(StrEnum):
     )
 
     @property
-    def title(self) -> str:
+    def words(self) -> str:
         """The code in words."""
         return self.value.replace("_", " ").capitalize()
 
@@ -239,7 +239,7 @@ class Problem:
         request_id = getattr(request.state, "request_id", None)
         document = {
             "type": self.code.urn,
-            "title": self.code.title,
+            "title": self.code.words,
             "status": self.code.status.value,
             "code": self.code.value,
             "detail": mask_credentials(storable(self.detail))[:_LONGEST_DETAIL],
