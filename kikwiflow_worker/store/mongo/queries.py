@@ -1,13 +1,9 @@
 """Views for people: keyset pages, capped counts, a time limit on every query."""
 
-import base64
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TypeVar
 
-from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
     ExternalTask,
@@ -26,6 +22,14 @@ from kikwiflow_worker.store.mongo.codec import (
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.keyset import (
+    CREATED,
+    NEWEST,
+    STARTED,
+    Order,
+    decode_cursor,
+    encode_cursor,
+)
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.views import (
     CompletedExternalTask,
@@ -56,31 +60,6 @@ _RUNNING = [
     for each in (InstanceStatus.ACTIVE, InstanceStatus.SUSPENDED, InstanceStatus.CANCELLING)
 ]
 _ENDED = [InstanceStatus.COMPLETED.value, InstanceStatus.CANCELLED.value]
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """The order of a list: a date field, and the id where dates are equal."""
-
-    field: str
-    newest_first: bool
-
-    @property
-    def sort(self) -> list[tuple[str, int]]:
-        return [(self.field, -1 if self.newest_first else 1), ("_id", 1)]
-
-    def after(self, cursor: str) -> Document:
-        """Return the filter for what comes after ``cursor``."""
-        at, last_id = _decode_cursor(cursor)
-        beyond = "$lt" if self.newest_first else "$gt"
-        either = [{self.field: {beyond: at}}, {self.field: at, "_id": {"$gt": last_id}}]
-        # The bound besides is what the index is entered with, where ranges of several statuses are merged.
-        return {self.field: {f"{beyond}e": at}, "$or": either}
-
-
-_STARTED = _Order("startedAt", newest_first=True)
-_CREATED = _Order("createdAt", newest_first=False)
-_NEWEST = _Order("createdAt", newest_first=True)
 
 
 class Queries:
@@ -146,7 +125,7 @@ class Queries:
         collection = self._collections.history if query.ended else self._collections.instances
         # Said also where it does not matter: it leads the indexes.
         found.setdefault("status", {"$in": _ENDED if query.ended else _RUNNING})
-        return await self._page(collection, found, _STARTED, decode_instance, limit, cursor)
+        return await self._page(collection, found, STARTED, decode_instance, limit, cursor)
 
     async def list_tasks(
         self, query: TaskQuery, *, limit: int = 50, cursor: str | None = None
@@ -161,9 +140,7 @@ class Queries:
         if query.retrying:
             found |= {"status": TaskStatus.PENDING.value, "attempts": {"$gt": 0}}
         found.setdefault("status", {"$in": [status.value for status in TaskStatus]})
-        return await self._page(
-            self._collections.tasks, found, _CREATED, decode_task, limit, cursor
-        )
+        return await self._page(self._collections.tasks, found, CREATED, decode_task, limit, cursor)
 
     async def list_external_tasks(
         self, query: ExternalTaskQuery, *, limit: int = 50, cursor: str | None = None
@@ -179,7 +156,7 @@ class Queries:
         if query.unassigned:
             found["assignee"] = {"$exists": False}
         return await self._page(
-            self._collections.external_tasks, found, _CREATED, decode_external_task, limit, cursor
+            self._collections.external_tasks, found, CREATED, decode_external_task, limit, cursor
         )
 
     async def list_incidents(
@@ -195,7 +172,7 @@ class Queries:
         if query.definition_ids is not None:
             found["processDefinitionId"] = {"$in": list(query.definition_ids)}
         return await self._page(
-            self._collections.incidents, found, _NEWEST, decode_incident, limit, cursor
+            self._collections.incidents, found, NEWEST, decode_incident, limit, cursor
         )
 
     async def find_incident(self, incident_id: str) -> Incident | None:
@@ -325,19 +302,19 @@ class Queries:
         self,
         collection: Collection,
         found: Document,
-        order: _Order,
+        order: Order,
         decode: Callable[[Document], T],
         limit: int,
         cursor: str | None,
     ) -> Page[T]:
         limit = max(1, min(limit, MAX_PAGE))
-        wanted = {"$and": [found, order.after(cursor)]} if cursor else found
+        wanted = {"$and": [found, order.after(decode_cursor(cursor))]} if cursor else found
         with translated(f"listing {collection.name}"):
             rows = collection.find(wanted, max_time_ms=_MAX_TIME_MS).sort(order.sort)
             documents = await rows.limit(limit + 1).to_list(limit + 1)
         more = len(documents) > limit
         shown = documents[:limit]
-        next_cursor = _encode_cursor(shown[-1][order.field], shown[-1]["_id"]) if more else None
+        next_cursor = encode_cursor(order.position_of(shown[-1])) if more else None
         return Page(tuple(decode(document) for document in shown), next_cursor)
 
 
@@ -345,23 +322,6 @@ def _given(**fields: str | None) -> Document:
     """Return the filter for the fields that are given; each is a text, so none is an operator."""
     check_texts(**fields)
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _encode_cursor(at: datetime, last_id: str) -> str:
-    text = json.dumps([at.isoformat(), last_id])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _decode_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        at, last_id = json.loads(text)
-        check_texts(id=last_id)
-        return datetime.fromisoformat(at).astimezone(UTC), str(last_id)
-    except (ValueError, TypeError, OverflowError, RecursionError, OperationError) as error:
-        raise OperationError(
-            "the cursor is not one that a page gave; start again without it"
-        ) from error
 
 
 def decode_completion(row: Document) -> CompletedExternalTask:
