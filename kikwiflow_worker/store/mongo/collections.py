@@ -32,6 +32,7 @@ COLLECTION_NAMES = {
     "work_reports": "external_work_reports",
     "bulk_jobs": "bulk_jobs",
     "workers": "workers",
+    "answers": "api_answers",
     "meta": "meta",
 }
 """Our short name of each collection, and the stored one: as in Kikwiflow where the meaning is the same."""
@@ -54,6 +55,7 @@ class Collections:
     work_reports: Collection
     bulk_jobs: Collection
     workers: Collection
+    answers: Collection
     meta: Collection
 
     @classmethod
@@ -254,6 +256,7 @@ INDEXES: tuple[Index, ...] = (
     _index("bulk_jobs", "tenant_created", "tenantId", "-createdAt", "_id"),
     _index("bulk_jobs", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("workers", "seen", "seenAt", expireAfterSeconds=WORKER_RECORD_SECONDS),
+    _index("answers", "expiry", "expiresAt", expireAfterSeconds=0),
 )
 
 

@@ -11,7 +11,12 @@ from pymongo.errors import PyMongoError
 
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import ConfigurationError
+from kikwiflow_worker.store.bulk import BulkStore
+from kikwiflow_worker.store.external_work import ExternalWork
+from kikwiflow_worker.store.answers import AnswerStore
+from kikwiflow_worker.store.mongo.answers import Answers
 from kikwiflow_worker.store.mongo.arrivals import Arrivals
+from kikwiflow_worker.store.mongo.bulk import MongoBulk
 from kikwiflow_worker.store.mongo.cancellation import Cancellation
 from kikwiflow_worker.store.mongo.claims import Claims
 from kikwiflow_worker.store.mongo.collections import Collections, ensure_schema
@@ -26,6 +31,7 @@ from kikwiflow_worker.store.mongo.driver import (
     settled,
 )
 from kikwiflow_worker.store.mongo.errors import translated, translated_opening
+from kikwiflow_worker.store.mongo.external_work import MongoExternalWork
 from kikwiflow_worker.store.mongo.follow_ups import FollowUps
 from kikwiflow_worker.store.mongo.groups import GroupCommits
 from kikwiflow_worker.store.mongo.guards import Guards
@@ -120,9 +126,15 @@ class MongoStore:
         )
         alone = Commits(parts)
         self.wake_ups: WakeUps = MongoWakeUps(collections, clock, random.Random())
-        self.queue: TaskQueue = self._new_claims(client, collections, arrivals, time, clock)
+        claims = self._new_claims(client, collections, arrivals, time, clock)
+        self.queue: TaskQueue = claims
+        self.external_work: ExternalWork = MongoExternalWork(
+            collections, claims, clock, random.Random()
+        )
+        self.bulk: BulkStore = MongoBulk(collections, self._transactions)
         self.definitions: DefinitionStore = Definitions(collections, self._transactions, time)
         self.reads: ReadStore = Queries(collections, time)
+        self.answers: AnswerStore = Answers(collections.answers, time)
         self.runtime: RuntimeStore = Runtime(
             collections,
             CommitPaths(
