@@ -54,12 +54,19 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Band:
-    """A part of the due tasks that has a share in a batch."""
+class Band:
+    """A part of the due tasks that has a share in a batch.
+
+    Attributes:
+        is_turn: Whether it stands for a tenant whose turn it is, which passes when nothing is found.
+        index: To be used; None leaves the choice to the server.
+    """
 
     found: Document
     sort: Sort
     share: int
+    is_turn: bool = False
+    index: str | None = None
 
 
 class BatchClaims:
@@ -75,22 +82,43 @@ class BatchClaims:
     ) -> Batch:
         """Claim at most ``limit`` rows; none if nothing is due, or if others won all that was chosen, a few times."""
         for _ in range(_ROUNDS):
-            chosen = await self._choose(eligible, limit, session)
-            if not chosen:
-                return Batch()
-            batch = await self._take(chosen, worker_id, lock, session)
-            if batch.rows or batch.held_up:
+            bands = await self._bands(eligible, limit, session)
+            batch = await self._claim_once(bands, worker_id, lock, limit, session)
+            if batch is not None:
                 return batch
         return Batch()
 
-    async def _choose(self, eligible: Document, limit: int, session: Session) -> dict[str, int]:
+    async def claim_bands(
+        self, bands: Sequence[Band], worker_id: str, lock: timedelta, limit: int, session: Session
+    ) -> Batch:
+        """Claim at most ``limit`` rows of ``bands``, whoever's turn it is; else as ``claim``."""
+        for _ in range(_ROUNDS):
+            batch = await self._claim_once(bands, worker_id, lock, limit, session)
+            if batch is not None:
+                return batch
+        return Batch()
+
+    async def _claim_once(
+        self, bands: Sequence[Band], worker_id: str, lock: timedelta, limit: int, session: Session
+    ) -> Batch | None:
+        """Claim what is chosen; None if others won all of it."""
+        chosen = await self._choose(bands, limit, session)
+        if not chosen:
+            return Batch()
+        batch = await self._take(chosen, worker_id, lock, session)
+        return batch if batch.rows or batch.held_up else None
+
+    async def _choose(self, bands: Sequence[Band], limit: int, session: Session) -> dict[str, int]:
         """Return the ids of rows to claim with the epochs that they were seen at: from each band its share, at random."""
         chosen: dict[str, int] = {}
         others: dict[str, int] = {}
-        for band in await self._bands(eligible, limit, session):
-            found = self._tasks.find(band.found, {"epoch": 1}, sort=band.sort, session=session)
+        for band in bands:
+            hint = {"hint": band.index} if band.index else {}
+            found = self._tasks.find(
+                band.found, {"epoch": 1}, sort=band.sort, session=session, **hint
+            )
             seen = await fetched(found, band.share * _SEEN_PER_CLAIM)
-            if not seen and "tenantId" in band.found:
+            if not seen and band.is_turn:
                 self._turns.drop(band.found["tenantId"])
             new = [row for row in seen if row["_id"] not in chosen]
             self._chance.shuffle(new)
@@ -101,17 +129,17 @@ class BatchClaims:
             chosen[task_id] = others[task_id]
         return chosen
 
-    async def _bands(self, eligible: Document, limit: int, session: Session) -> list[_Band]:
+    async def _bands(self, eligible: Document, limit: int, session: Session) -> list[Band]:
         """Return the oldest of all, and the most urgent of the tenants whose turn it is."""
         if self._turns.is_after_nothing:
-            return [_Band(eligible, OLDEST_FIRST, limit)]
+            return [Band(eligible, OLDEST_FIRST, limit)]
         oldest = -(-limit // OLDEST_EVERY)
         tenants = await self._turns.next_tenants(_TENANTS_AT_ONCE, session)
-        bands = [_Band(eligible, OLDEST_FIRST, oldest if tenants else limit)]
+        bands = [Band(eligible, OLDEST_FIRST, oldest if tenants else limit)]
         for number, tenant in enumerate(tenants):
             share = (limit - oldest + number) // len(tenants)
             own = {**eligible, "tenantId": tenant}
-            bands += [_Band(own, URGENT_FIRST, share)] if share else []
+            bands += [Band(own, URGENT_FIRST, share, is_turn=True)] if share else []
         return bands
 
     async def _take(

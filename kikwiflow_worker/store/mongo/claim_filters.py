@@ -1,5 +1,6 @@
 """Which rows can be claimed, and what claiming and releasing make of them (protocol R2, R3)."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from kikwiflow_worker.model.capability import Capabilities
@@ -24,6 +25,11 @@ DUE: Document = {
 def due_filter(capabilities: Capabilities) -> Document:
     """Return the filter for tasks that can be claimed now by a worker with ``capabilities``."""
     return {"handlerName": {"$in": [None, *sorted(capabilities.stored)]}, **DUE}
+
+
+def topic_filter(topics: Iterable[str]) -> Document:
+    """Return the filter for tasks that can be claimed now and whose handler is one of ``topics``."""
+    return {"handlerName": {"$in": sorted(topics)}, **DUE}
 
 
 def claim_pipeline(worker_id: str, lock: timedelta, *, token: str | None = None) -> list[Document]:

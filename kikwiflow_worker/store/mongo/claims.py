@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from pymongo.errors import ExecutionTimeout, PyMongoError
@@ -10,7 +11,7 @@ from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask, TaskStatus
 from kikwiflow_worker.store.mongo.arrivals import Arrivals
-from kikwiflow_worker.store.mongo.batch_claims import FEWEST_IN_BATCH, BatchClaims
+from kikwiflow_worker.store.mongo.batch_claims import FEWEST_IN_BATCH, Band, BatchClaims
 from kikwiflow_worker.store.mongo.claim_filters import (
     CLAIM_TIME_MS,
     claim_pipeline,
@@ -113,6 +114,21 @@ class Claims:
                     return claimed
                 self._turns.drop(tenant)
         return await self._claim(eligible, worker_id, lock, session, sort=OLDEST_FIRST)
+
+    async def claim_bands(
+        self, bands: Sequence[Band], *, worker_id: str, lock: timedelta, limit: int
+    ) -> tuple[ClaimedTask, ...]:
+        """Claim at most ``limit`` tasks out of ``bands``, whoever's turn it is."""
+        free = self._not_blocked()
+        bands = [replace(band, found=band.found | free) for band in bands]
+        with translated(f"claiming up to {limit} tasks for an external worker"):
+            async with await settled(
+                self._client.start_session(causal_consistency=True)
+            ) as session:
+                asked_at = self._clock.monotonic()
+                batch = await self._batches.claim_bands(bands, worker_id, lock, limit, session)
+                self._block(batch.held_up)
+                return await self._with_instances(batch.rows, worker_id, lock, asked_at, session)
 
     async def claim(self, task_id: str, *, worker_id: str, lock: timedelta) -> ClaimedTask | None:
         """Claim one task by id, due or not; see ``TaskQueue.claim``."""

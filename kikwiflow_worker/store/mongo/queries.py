@@ -307,15 +307,27 @@ class Queries:
         limit: int,
         cursor: str | None,
     ) -> Page[T]:
-        limit = max(1, min(limit, MAX_PAGE))
-        wanted = {"$and": [found, order.after(decode_cursor(cursor))]} if cursor else found
-        with translated(f"listing {collection.name}"):
-            rows = collection.find(wanted, max_time_ms=_MAX_TIME_MS).sort(order.sort)
-            documents = await rows.limit(limit + 1).to_list(limit + 1)
-        more = len(documents) > limit
-        shown = documents[:limit]
-        next_cursor = encode_cursor(order.position_of(shown[-1])) if more else None
-        return Page(tuple(decode(document) for document in shown), next_cursor)
+        return await list_page(collection, found, order, decode, limit, cursor)
+
+
+async def list_page(
+    collection: Collection,
+    found: Document,
+    order: Order,
+    decode: Callable[[Document], T],
+    limit: int,
+    cursor: str | None,
+) -> Page[T]:
+    """Return a page of what is found, at most ``MAX_PAGE`` rows."""
+    limit = max(1, min(limit, MAX_PAGE))
+    wanted = {"$and": [found, order.after(decode_cursor(cursor))]} if cursor else found
+    with translated(f"listing {collection.name}"):
+        rows = collection.find(wanted, max_time_ms=_MAX_TIME_MS).sort(order.sort)
+        documents = await rows.limit(limit + 1).to_list(limit + 1)
+    more = len(documents) > limit
+    shown = documents[:limit]
+    next_cursor = encode_cursor(order.position_of(shown[-1])) if more else None
+    return Page(tuple(decode(document) for document in shown), next_cursor)
 
 
 def _given(**fields: str | None) -> Document:

@@ -11,9 +11,9 @@ from pymongo.errors import PyMongoError
 
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import ConfigurationError
+from kikwiflow_worker.store.answers import AnswerStore
 from kikwiflow_worker.store.bulk import BulkStore
 from kikwiflow_worker.store.external_work import ExternalWork
-from kikwiflow_worker.store.answers import AnswerStore
 from kikwiflow_worker.store.mongo.answers import Answers
 from kikwiflow_worker.store.mongo.arrivals import Arrivals
 from kikwiflow_worker.store.mongo.bulk import MongoBulk

@@ -33,12 +33,15 @@ from kikwiflow_worker.model.unit_of_work import (
     RecordEnded,
     RecordEvent,
     RecordMessage,
+    RecordProgress,
+    RecordReport,
     RemoveArrivals,
     ReserveStartKey,
 )
 from kikwiflow_worker.model.variables import (
     net_changes,
 )
+from kikwiflow_worker.store.mongo.bulk import record_progress
 from kikwiflow_worker.store.mongo.codec import (
     encode_external_task,
     encode_incident,
@@ -50,6 +53,7 @@ from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, settled
 from kikwiflow_worker.store.mongo.instances import InstanceWrites, finished_event
 from kikwiflow_worker.store.mongo.outbox import Outbox
+from kikwiflow_worker.store.mongo.work_reports import insert_report
 
 
 class Writes:
@@ -111,6 +115,8 @@ class Writes:
                 await self._reserve(change, session)
             if isinstance(change, RecordMessage):
                 await self._record_message(change.message, session)
+            if isinstance(change, RecordReport):
+                await insert_report(self._collections.work_reports, change.report, session=session)
         if self._outbox.is_on:
             await self._outbox.store(_events_of(changes), session=session)
         for collection, batch in documents:
@@ -166,6 +172,8 @@ class Writes:
                 await self._instances.change(instance_id, opened, session=session)
             case EndPath(instance_id, ended_at):
                 return await self._instances.end_path(instance_id, ended_at, session=session)
+            case RecordProgress():
+                await record_progress(self._collections.bulk_jobs, change, session=session)
             case _:
                 pass
         return ()

@@ -1,0 +1,113 @@
+"""Tasks for external workers: claimed by topic, and fenced by worker and epoch as all others."""
+
+import random
+from collections.abc import Collection as Some
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from kikwiflow_worker.clock import Clock
+from kikwiflow_worker.model.external_work import WorkReport
+from kikwiflow_worker.model.runtime import Claim, ClaimedTask
+from kikwiflow_worker.store.mongo.batch_claims import Band
+from kikwiflow_worker.store.mongo.claim_filters import lock_end, release_pipeline, topic_filter
+from kikwiflow_worker.store.mongo.claims import Claims
+from kikwiflow_worker.store.mongo.codec import decode_instance, decode_task
+from kikwiflow_worker.store.mongo.collections import Collections
+from kikwiflow_worker.store.mongo.driver import Document, settled
+from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.guards import held
+from kikwiflow_worker.store.mongo.turns import OLDEST_EVERY, OLDEST_FIRST, URGENT_FIRST
+from kikwiflow_worker.store.mongo.work_reports import decode_report, report_filter
+
+_PRIORITIES = list(range(10))
+"""All of them: said where the order is by time alone, so that their ranges of the index are merged."""
+
+
+class MongoExternalWork:
+    """The port of external workers of one database; contracts are those of ``ExternalWork``."""
+
+    def __init__(
+        self, collections: Collections, claims: Claims, clock: Clock, chance: random.Random
+    ) -> None:
+        self._tasks = collections.tasks
+        self._instances = collections.instances
+        self._reports = collections.work_reports
+        self._claims = claims
+        self._clock = clock
+        self._chance = chance
+
+    async def claim_topics(
+        self,
+        *,
+        worker_id: str,
+        lock: timedelta,
+        topics: Some[str],
+        limit: int,
+        tenant_id: str | None = None,
+    ) -> tuple[ClaimedTask, ...]:
+        """Claim due tasks whose handler is one of ``topics``."""
+        bands = list(self._bands(topic_filter(topics), limit, tenant_id))
+        return await self._claims.claim_bands(bands, worker_id=worker_id, lock=lock, limit=limit)
+
+    def _bands(self, due: Document, limit: int, tenant_id: str | None) -> Iterator[Band]:
+        """Yield the oldest tasks and the most urgent ones: those of the tenant, or those without one."""
+        whole, rest = divmod(limit, OLDEST_EVERY)
+        oldest = whole + (self._chance.randrange(OLDEST_EVERY) < rest)
+        own = {**due, "tenantId": tenant_id}
+        if limit > oldest:
+            yield Band(own, URGENT_FIRST, limit - oldest, index="fair_claim")
+        if tenant_id is None:
+            # At least one is looked for: only here the tasks of tenants are found.
+            yield Band(due, OLDEST_FIRST, max(oldest, 1), index="claim")
+        elif oldest:
+            by_time = {**own, "priority": {"$in": _PRIORITIES}}
+            yield Band(by_time, OLDEST_FIRST, oldest, index="fair_claim")
+
+    async def find_held(self, claim: Claim, *, tenant_id: str | None = None) -> ClaimedTask | None:
+        """Return the task of a claim with its instance as it is now."""
+        with translated(f"loading task {claim.task_id}"):
+            row = await settled(self._tasks.find_one(_held(claim, tenant_id)))
+            if row is None:
+                return None
+            found = {"_id": row["processInstanceId"]}
+            instance = await settled(self._instances.find_one(found))
+        return ClaimedTask(
+            task=decode_task(row),
+            claim=claim,
+            instance=decode_instance(instance) if instance else None,
+            claimed_at=row["lockExpiresAt"],
+            locked_until=self._clock.monotonic(),
+        )
+
+    async def extend(
+        self, claim: Claim, *, lock: timedelta, tenant_id: str | None = None
+    ) -> datetime | None:
+        """Let the lock end ``lock`` from now."""
+        ends = lock_end(lock)
+        with translated(f"renewing the lock of task {claim.task_id}"):
+            row = await settled(
+                self._tasks.find_one_and_update(
+                    _held(claim, tenant_id),
+                    [{"$set": {"lockExpiresAt": ends, "claimableAt": ends}}],
+                    return_document=True,
+                )
+            )
+        return row["lockExpiresAt"] if row else None
+
+    async def unlock(self, claim: Claim, *, tenant_id: str | None = None) -> bool:
+        """Give the task back undone."""
+        with translated(f"releasing task {claim.task_id}"):
+            found = _held(claim, tenant_id)
+            released = await settled(self._tasks.update_one(found, release_pipeline()))
+        return bool(released.matched_count == 1)
+
+    async def find_report(self, claim: Claim, *, tenant_id: str | None = None) -> WorkReport | None:
+        """Return what was said about a claim."""
+        found = report_filter(claim) | ({} if tenant_id is None else {"tenantId": tenant_id})
+        with translated(f"looking up the report of task {claim.task_id}"):
+            document = await settled(self._reports.find_one(found))
+        return decode_report(document) if document else None
+
+
+def _held(claim: Claim, tenant_id: str | None) -> Document:
+    return held(claim) | ({} if tenant_id is None else {"tenantId": tenant_id})
