@@ -151,6 +151,16 @@ class Event(StrEnum):
         "The database does not answer; the worker backs off and is not ready.",
     )
     STORE_RECOVERED = "store.recovered", LogLevel.INFO, "The database answers again."
+    REQUEST_ANSWERED = (
+        "request.answered",
+        LogLevel.INFO,
+        "The management server answered a request; the route is named, never the ids in its path.",
+    )
+    REQUEST_FAILED = (
+        "request.failed",
+        LogLevel.ERROR,
+        "The management server met an error that it did not expect; the caller was told the request id.",
+    )
     CLOCK_SKEWED = (
         "clock.skewed",
         LogLevel.WARNING,
