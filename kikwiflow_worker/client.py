@@ -72,6 +72,8 @@ class Kikwiflow:
             runtime=store.runtime,
             definitions=store.definitions,
             reads=store.reads,
+            external_work=store.external_work,
+            bulk=store.bulk,
             new_id=lambda: str(uuid4()),
             retry_defaults=retry_defaults or RetryDefaults(),
             event_level=store.options.outbox.level,

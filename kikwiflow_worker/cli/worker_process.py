@@ -79,6 +79,8 @@ async def _run(
             runtime=store.runtime,
             definitions=store.definitions,
             reads=store.reads,
+            external_work=store.external_work,
+            bulk=store.bulk,
             new_id=lambda: str(uuid4()),
             event_level=settings.events,
             retry_defaults=RetryDefaults(

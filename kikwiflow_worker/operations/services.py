@@ -25,6 +25,8 @@ from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import InstanceStatus
+from kikwiflow_worker.store.bulk import BulkStore
+from kikwiflow_worker.store.external_work import ExternalWork
 from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore
 
 
@@ -71,6 +73,8 @@ class Services:
     runtime: RuntimeStore
     definitions: DefinitionStore
     reads: ReadStore
+    external_work: ExternalWork
+    bulk: BulkStore
     new_id: Callable[[], str]
     retry_defaults: RetryDefaults = field(default_factory=RetryDefaults)
     event_level: EventLevel = EventLevel.OFF
