@@ -1,0 +1,84 @@
+"""The start page: what needs attention now."""
+
+from dataclasses import dataclass
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from kikwiflow_worker.management.backend import Viewer
+from kikwiflow_worker.management.privacy import policies_of
+from kikwiflow_worker.management.web.pages import page_router, render
+from kikwiflow_worker.management.web.whereabouts import whereabouts_of
+from kikwiflow_worker.store.search import (
+    Count,
+    ExternalTaskSearch,
+    HandlerWait,
+    IncidentSearch,
+    TaskSearch,
+    WorkerLook,
+)
+
+router = page_router()
+
+FEW = 5
+"""Rows of each list; the list itself is one click away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The workers together.
+
+    Attributes:
+        silent: How many have not reported for longer than they should.
+    """
+
+    alive: int
+    silent: int
+    running: int
+    slots: int
+
+    @classmethod
+    def of(cls, looks: tuple[WorkerLook, ...]) -> "Crew":
+        """Add up what workers said last; the slots of silent ones do not count."""
+        alive = [look.worker for look in looks if not look.is_silent]
+        return cls(
+            alive=len(alive),
+            silent=len(looks) - len(alive),
+            running=sum(each.running for each in alive),
+            slots=sum(each.slots for each in alive),
+        )
+
+
+@router.get("/overview")
+async def overview(request: Request, caller: Viewer) -> HTMLResponse:
+    """Show what needs attention, the most urgent first."""
+    searches = caller.services.searches
+    incidents = await searches.search_incidents(IncidentSearch(), limit=FEW)
+    tasks = await searches.search_external_tasks(
+        ExternalTaskSearch(unassigned=True, for_people=True), limit=FEW
+    )
+    waits = await searches.list_handler_waits()
+    return render(
+        request,
+        "overview.html",
+        caller=caller,
+        incidents=incidents.items,
+        tasks=tasks.items,
+        open_incidents=await searches.count_incidents(IncidentSearch()),
+        retrying=await searches.count_tasks(TaskSearch(retrying=True)),
+        for_people=await searches.count_external_tasks(ExternalTaskSearch(unassigned=True)),
+        due=due_of(waits),
+        oldest=min((wait.oldest for wait in waits), default=None),
+        unserved=[wait for wait in waits if not wait.is_served],
+        crew=Crew.of(await searches.list_workers()),
+        places_of=await whereabouts_of(caller, (*incidents.items, *tasks.items)),
+        policies=await policies_of(caller, incidents.items),
+    )
+
+
+def due_of(waits: tuple[HandlerWait, ...]) -> Count:
+    """Return how many due tasks wait for a handler."""
+    return Count(
+        sum(wait.waiting.value for wait in waits),
+        is_capped=any(wait.waiting.is_capped for wait in waits),
+    )
