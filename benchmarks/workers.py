@@ -126,10 +126,16 @@ def memory_mb(pid: int) -> float:
     return 0.0
 
 
-def _start(name: str, folder: Path, settings: dict[str, object]) -> WorkerProcess:
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
+    return port
+
+
+def _start(name: str, folder: Path, settings: dict[str, object]) -> WorkerProcess:
+    port = free_port()
     chosen = {
         "instance_name": name,
         "handlers": _DISTRIBUTION,
