@@ -72,12 +72,14 @@ class Kikwiflow:
             runtime=store.runtime,
             definitions=store.definitions,
             reads=store.reads,
+            rules=store.rules,
             external_work=store.external_work,
             bulk=store.bulk,
             new_id=lambda: str(uuid4()),
             retry_defaults=retry_defaults or RetryDefaults(),
             event_level=store.options.outbox.level,
         )
+        self.access = store.access
         self._clock = clock or SystemClock()
         self._handlers = HandlerRuntime(registry_of(handlers), threads=8)
 

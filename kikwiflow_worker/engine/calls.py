@@ -20,6 +20,7 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
     TaskType,
 )
+from kikwiflow_worker.model.variable_rules import rules_for_children
 from kikwiflow_worker.model.variables import Value, Variables, check_total
 
 OUTPUTS = "kikwiflow.outputs"
@@ -155,4 +156,5 @@ def new_child(
             depth=depth,
             outputs=outputs_of(node),
         ),
+        inherited_rules=rules_for_children(parent, draft.definition),
     )

@@ -163,6 +163,7 @@ class Draft:
             instance_id=self.instance.id,
             definition_id=self.definition.id,
             payload=payload,
+            inherited_rules=self.instance.inherited_rules,
         )
         self.changes.append(RecordEvent(fact))
 

@@ -4,6 +4,7 @@ from kikwiflow_worker.engine.boundary_rules import boundary_problems
 from kikwiflow_worker.engine.findings import at, error, is_blank
 from kikwiflow_worker.engine.graph_rules import graph_problems
 from kikwiflow_worker.engine.node_rules import node_problems
+from kikwiflow_worker.engine.privacy_rules import privacy_problems
 from kikwiflow_worker.errors import Problem
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
 from kikwiflow_worker.model.definition import DefinitionFile
@@ -41,6 +42,7 @@ def validate(definition: DefinitionFile) -> list[Problem]:
         problems += node_problems(node)
     problems += boundary_problems(definition)
     problems += graph_problems(definition)
+    problems += privacy_problems(definition)
     return problems
 
 

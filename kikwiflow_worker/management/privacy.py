@@ -9,21 +9,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kikwiflow_worker.management.identity import Identity, Role
 from kikwiflow_worker.management.problems import PermissionDeniedError
-from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventType
+from kikwiflow_worker.model.identity import Identity, Role
 from kikwiflow_worker.model.runtime import ProcessInstance
 from kikwiflow_worker.model.variable_rules import (
     MASKED_RULE,
     MASKED_TEXT,
+    NOTHING_INHERITED,
     Rules,
     VariableRule,
-    combined,
+    all_names,
     mask_error,
     mask_event,
     masked_names,
-    rules_in,
+    rules_of,
 )
 from kikwiflow_worker.model.variables import Value
 from kikwiflow_worker.operations.services import Services
@@ -116,9 +116,7 @@ class VariablePolicy:
         """Return an event's payload as it may be shown."""
         names = masked_names(self.rules, lambda rule: self._may(rule, "readers"))
         if self.shows_nothing:
-            variables = payload.get("variables")
-            names |= frozenset(variables) if isinstance(variables, dict) else frozenset()
-            names |= {str(payload.get("name")), str(payload.get("providerVariable"))}
+            names |= all_names(payload)
         return mask_event(event, payload, names)
 
     def _rule(self, name: str) -> VariableRule | None:
@@ -127,13 +125,13 @@ class VariablePolicy:
     def _may(self, rule: VariableRule | None, how: str) -> bool:
         if rule is None:
             return True
-        roles: frozenset[str] = getattr(rule, how)
-        return any(self.identity.may(Role(role)) for role in roles)
+        roles: frozenset[Role] = getattr(rule, how)
+        return any(self.identity.may(role) for role in roles)
 
 
 async def policy_of(caller: Asking, instance: ProcessInstance) -> VariablePolicy:
     """Return what the caller may see and change of an instance."""
-    return await _policy(caller, instance.definition_id)
+    return await _policy(caller, instance.definition_id, instance.inherited_rules)
 
 
 async def policy_for(caller: Asking, row: OfInstance) -> VariablePolicy:
@@ -143,7 +141,14 @@ async def policy_for(caller: Asking, row: OfInstance) -> VariablePolicy:
 
 async def policies_of(caller: Asking, rows: Iterable[OfInstance]) -> dict[str, VariablePolicy]:
     """Return what the caller may see of the instances that ``rows`` belong to, by instance id."""
-    return {row.instance_id: await _policy(caller, row.definition_id) for row in rows}
+    definition_ids = {row.instance_id: row.definition_id for row in rows}
+    inherited = await caller.services.rules.find_inherited(definition_ids)
+    return {
+        instance_id: await _policy(
+            caller, definition_id, inherited.get(instance_id, NOTHING_INHERITED)
+        )
+        for instance_id, definition_id in definition_ids.items()
+    }
 
 
 async def check_writes(caller: Asking, instance_id: str, names: Iterable[str]) -> None:
@@ -157,12 +162,10 @@ async def check_writes(caller: Asking, instance_id: str, names: Iterable[str]) -
         (await policy_of(caller, instance)).check_writes(names)
 
 
-async def _policy(caller: Asking, definition_id: str) -> VariablePolicy:
+async def _policy(
+    caller: Asking, definition_id: str, inherited: Mapping[str, str]
+) -> VariablePolicy:
     definition = await caller.services.definitions.find(definition_id)
     if definition is None:
         return VariablePolicy(caller.identity, shows_nothing=True)
-    return VariablePolicy(caller.identity, _rules_of(definition))
-
-
-def _rules_of(definition: ProcessDefinition, *inherited: Rules) -> dict[str, VariableRule]:
-    return combined(rules_in(definition.extension_properties), *inherited)
+    return VariablePolicy(caller.identity, rules_of(definition, inherited))

@@ -1,7 +1,7 @@
 """Outbox events: facts stored in the commit that caused them, for programs that follow along (core reference 5.1)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -69,6 +69,7 @@ class OutboxEvent:
 
     Attributes:
         payload: Its fields by their stored names; a missing one has no value.
+        inherited_rules: Of the instance; what they mask is stored masked. Not stored themselves.
     """
 
     id: str
@@ -77,6 +78,7 @@ class OutboxEvent:
     instance_id: str
     definition_id: str
     payload: Mapping[str, Value]
+    inherited_rules: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_recorded(event: EventType, level: EventLevel) -> bool:
@@ -112,6 +114,13 @@ def external_task_payload(task: ExternalTask, *, actor: str | None) -> dict[str,
         "assignee": task.assignee,
         "actorId": actor,
     }
+
+
+def resolved_payload(incident: Incident, *, actor: str | None, at: datetime) -> dict[str, Value]:
+    """Return the payload of INCIDENT_RESOLVED, which does not repeat the message."""
+    payload = incident_payload(incident, actor=actor)
+    del payload["message"]
+    return {**payload, "resolvedAt": at}
 
 
 def incident_payload(incident: Incident, *, actor: str | None) -> dict[str, Value]:

@@ -4,6 +4,7 @@ Stored names are those of the Java engine where the meaning is the same; ``store
 does.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -180,6 +181,8 @@ class ProcessInstance:
         open_paths: Paths that have not ended: the main one, plus one per path opened by a non-interruptive event.
             Parallel branches are not paths: their join stands for them.
         priority: 0 (last) to 9 (first).
+        inherited_rules: Who may read and write the variables that it had from its parent, by their names, as the
+            definitions of its ancestors say (``model.variable_rules``); its own definition's rules come on top.
     """
 
     id: str
@@ -198,6 +201,7 @@ class ProcessInstance:
     open_paths: int = 1
     ended_at: datetime | None = None
     parent: Parent | None = None
+    inherited_rules: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,20 +6,23 @@ part the two: ``masked; write=operator``. A variable without a property is every
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from kikwiflow_worker.model.definition import DefinitionFile
 from kikwiflow_worker.model.events import EventType
+from kikwiflow_worker.model.identity import Role
+from kikwiflow_worker.model.runtime import ProcessInstance
 from kikwiflow_worker.model.variables import Value, Variables
 
 VARIABLE_RULE = "kikwiflow.variables."
 """The prefix of the properties; the variable's name follows."""
 
-ROLE_NAMES = ("viewer", "operator", "deployer", "admin")
-"""The roles of the management API; a rule for ``viewer`` lets everybody."""
-
 MASKED = None
 """What stands in the place of a masked value."""
 
 MASKED_TEXT = "(masked: the text may quote variables that are not shown here)"
+
+_ROLES = frozenset(role.value for role in Role)
 
 _TEXTS = frozenset({"message", "errorMessage", "errorStackTrace"})
 """Fields of events that may quote values."""
@@ -29,8 +32,8 @@ _TEXTS = frozenset({"message", "errorMessage", "errorStackTrace"})
 class VariableRule:
     """Which roles may read and write one variable over the management API."""
 
-    readers: frozenset[str]
-    writers: frozenset[str]
+    readers: frozenset[Role]
+    writers: frozenset[Role]
 
     @classmethod
     def parse(cls, text: str) -> "VariableRule":
@@ -39,7 +42,7 @@ class VariableRule:
         Raises:
             ValueError: It cannot be read; the message says what to write, after a semicolon.
         """
-        said: dict[str, frozenset[str]] = {}
+        said: dict[str, frozenset[Role]] = {}
         for clause in text.split(";"):
             word, has_roles, names = (part.strip() for part in clause.partition("="))
             if word == "masked" and not has_roles:
@@ -52,7 +55,7 @@ class VariableRule:
                 )
         if "roles" in said and len(said) > 1:
             raise ValueError("roles= stands alone; write read= and write= instead")
-        everybody = frozenset(ROLE_NAMES)
+        everybody = frozenset(Role)
         readers = said.get("roles", said.get("read", everybody))
         return cls(readers, said.get("write", readers))
 
@@ -69,25 +72,29 @@ class VariableRule:
 
 MASKED_RULE = VariableRule(frozenset(), frozenset())
 
+NOTHING_INHERITED: Mapping[str, str] = MappingProxyType({})
+
 Rules = Mapping[str, VariableRule]
 """The rules of variables by their names."""
 
 
-def _roles(names: str) -> frozenset[str]:
-    roles = frozenset(name.strip() for name in names.split(",") if name.strip())
-    unknown = sorted(roles - frozenset(ROLE_NAMES))
+def _roles(names: str) -> frozenset[Role]:
+    given = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in given if name not in _ROLES]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no role; write {', '.join(ROLE_NAMES)}")
-    return roles
+        raise ValueError(f"{unknown[0]!r} is no role; write {', '.join(Role)}")
+    return frozenset(map(Role, given))
 
 
 def rules_in(properties: Mapping[str, str]) -> dict[str, VariableRule]:
     """Return the rules among a definition's properties; what an older release let pass and nobody can read masks."""
-    return {
-        name.removeprefix(VARIABLE_RULE): _readable(text)
-        for name, text in properties.items()
-        if name.startswith(VARIABLE_RULE)
-    }
+    return parse_rules(
+        {
+            name.removeprefix(VARIABLE_RULE): text
+            for name, text in properties.items()
+            if name.startswith(VARIABLE_RULE)
+        }
+    )
 
 
 def _readable(text: str) -> VariableRule:
@@ -106,6 +113,25 @@ def combined(*all_rules: Rules) -> dict[str, VariableRule]:
     return together
 
 
+def rules_of(
+    definition: DefinitionFile, inherited: Mapping[str, str] = NOTHING_INHERITED
+) -> dict[str, VariableRule]:
+    """Return the rules of an instance: those of its version, and what it inherited as ``ProcessInstance`` has it."""
+    own = rules_in(definition.extension_properties)
+    return combined(own, parse_rules(inherited)) if inherited else own
+
+
+def rules_for_children(parent: ProcessInstance, definition: DefinitionFile) -> dict[str, str]:
+    """Return what the children of an instance inherit: they get its variables, so its rules go with them."""
+    rules = rules_of(definition, parent.inherited_rules)
+    return {name: rule.text for name, rule in rules.items()}
+
+
+def parse_rules(texts: Mapping[str, str]) -> dict[str, VariableRule]:
+    """Return rules by the names of their variables; what nobody can read masks."""
+    return {name: _readable(text) for name, text in texts.items()}
+
+
 def masked_names(rules: Rules, may: Callable[[VariableRule], bool]) -> frozenset[str]:
     """Return the names of the variables that are not to be shown, by what ``may`` says of their rules."""
     return frozenset(name for name, rule in rules.items() if not may(rule))
@@ -113,7 +139,7 @@ def masked_names(rules: Rules, may: Callable[[VariableRule], bool]) -> frozenset
 
 def everybody_reads(rule: VariableRule) -> bool:
     """Return whether a variable may be shown to anybody, as in what leaves the system."""
-    return "viewer" in rule.readers
+    return Role.VIEWER in rule.readers
 
 
 def mask(variables: Variables, names: Iterable[str]) -> dict[str, Value]:
@@ -139,6 +165,13 @@ def mask_event(
     if event is EventType.GATEWAY_ANSWER_RESOLVED and shown.get("providerVariable") in names:
         shown["resolvedAnswer"] = MASKED
     return shown
+
+
+def all_names(payload: Mapping[str, Value]) -> frozenset[str]:
+    """Return all variables that an event's payload tells of, to mask them where nobody knows the rules."""
+    variables = payload.get("variables")
+    names = frozenset(variables) if isinstance(variables, dict) else frozenset()
+    return names | {str(payload.get("name")), str(payload.get("providerVariable"))}
 
 
 def mask_error(message: str) -> str:

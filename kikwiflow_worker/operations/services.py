@@ -28,6 +28,7 @@ from kikwiflow_worker.model.runtime import InstanceStatus
 from kikwiflow_worker.store.bulk import BulkStore
 from kikwiflow_worker.store.external_work import ExternalWork
 from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore
+from kikwiflow_worker.store.rules import RuleStore
 
 
 class CancelReason(StrEnum):
@@ -73,6 +74,7 @@ class Services:
     runtime: RuntimeStore
     definitions: DefinitionStore
     reads: ReadStore
+    rules: RuleStore
     external_work: ExternalWork
     bulk: BulkStore
     new_id: Callable[[], str]

@@ -89,6 +89,7 @@ def _changed(
         timestamp=now,
         instance_id=instance.id,
         definition_id=instance.definition_id,
+        inherited_rules=instance.inherited_rules,
         payload={
             "processInstanceId": instance.id,
             "processDefinitionId": instance.definition_id,

@@ -119,6 +119,7 @@ def encode_instance(instance: ProcessInstance) -> Document:
             "openPaths": instance.open_paths,
             "variables": encode_variables(instance.variables),
             **_encode_parent(instance.parent),
+            "inheritedRules": _escaped(instance.inherited_rules) or None,
         }
     )
 
@@ -143,7 +144,18 @@ def decode_instance(document: Document) -> ProcessInstance:
         open_paths=document["openPaths"],
         variables=decode_variables(document.get("variables", {})),
         parent=_decode_parent(document),
+        inherited_rules=decode_rules(document),
     )
+
+
+def decode_rules(document: Document) -> dict[str, str]:
+    """Return what an instance has inherited of who may read its variables."""
+    stored = document.get("inheritedRules", {})
+    return {unescape_key(name): rule for name, rule in stored.items()}
+
+
+def _escaped(rules: Mapping[str, str]) -> Document:
+    return {escape_key(name): rule for name, rule in rules.items()}
 
 
 def encode_task(task: ExecutableTask) -> Document:

@@ -28,11 +28,15 @@ COLLECTION_NAMES = {
     "completed_external_tasks": "completed_external_tasks",
     "start_keys": "start_keys",
     "outbox_events": "outbox_events",
+    "outbox_slices": "outbox_slices",
     "messages": "messages",
     "work_reports": "external_work_reports",
     "bulk_jobs": "bulk_jobs",
     "workers": "workers",
     "answers": "api_answers",
+    "api_tokens": "api_tokens",
+    "web_sessions": "web_sessions",
+    "audit_log": "audit_log",
     "meta": "meta",
 }
 """Our short name of each collection, and the stored one: as in Kikwiflow where the meaning is the same."""
@@ -51,11 +55,15 @@ class Collections:
     completed_external_tasks: Collection
     start_keys: Collection
     outbox_events: Collection
+    outbox_slices: Collection
     messages: Collection
     work_reports: Collection
     bulk_jobs: Collection
     workers: Collection
     answers: Collection
+    api_tokens: Collection
+    web_sessions: Collection
+    audit_log: Collection
     meta: Collection
 
     @classmethod
@@ -122,7 +130,27 @@ INDEXES: tuple[Index, ...] = (
         partialFilterExpression={"status": "ARRIVED"},
     ),
     _index("tasks", "instance_created", "processInstanceId", "createdAt", "_id"),
-    _index("tasks", "node_created", "taskDefinitionId", "createdAt", "_id"),
+    # Both ends of it lead: the versions that have rows, and the nodes of one, are a few seeks away. What follows the
+    # order is there for counts, which then look at no document.
+    _index(
+        "tasks",
+        "node_created",
+        "processDefinitionId",
+        "taskDefinitionId",
+        "createdAt",
+        "_id",
+        "type",
+        "tenantId",
+    ),
+    # Timers, and retries with them: not the tasks that are due at once, which most are.
+    _index(
+        "tasks",
+        "timers",
+        "type",
+        "dueDate",
+        "_id",
+        partialFilterExpression={"dueDate": _EXISTS},
+    ),
     _index(
         "tasks",
         "handler_created",
@@ -148,7 +176,16 @@ INDEXES: tuple[Index, ...] = (
         "tasks", "host", "attachedToRefId", partialFilterExpression={"attachedToRefId": _EXISTS}
     ),
     _index("external_tasks", "instance_created", "processInstanceId", "createdAt", "_id"),
-    _index("external_tasks", "node_created", "taskDefinitionId", "createdAt", "_id"),
+    _index(
+        "external_tasks",
+        "node_created",
+        "processDefinitionId",
+        "taskDefinitionId",
+        "createdAt",
+        "_id",
+        "type",
+        "tenantId",
+    ),
     _index(
         "external_tasks",
         "tenant_created",
@@ -205,6 +242,16 @@ INDEXES: tuple[Index, ...] = (
     ),
     _index(
         "instances",
+        "tenant_key_status_started",
+        "tenantId",
+        "processDefinitionKey",
+        "status",
+        "-startedAt",
+        "_id",
+        partialFilterExpression={"tenantId": _EXISTS},
+    ),
+    _index(
+        "instances",
         "parent_started",
         "parentInstanceId",
         "-startedAt",
@@ -226,6 +273,26 @@ INDEXES: tuple[Index, ...] = (
         partialFilterExpression={"tenantId": _EXISTS},
     ),
     _index(
+        "history",
+        "tenant_key_status_started",
+        "tenantId",
+        "processDefinitionKey",
+        "status",
+        "-startedAt",
+        "_id",
+        partialFilterExpression={"tenantId": _EXISTS},
+    ),
+    _index(
+        "history",
+        "parent_started",
+        "parentInstanceId",
+        "-startedAt",
+        "_id",
+        partialFilterExpression={"parentInstanceId": _EXISTS},
+    ),
+    # For counts of what ended lately.
+    _index("history", "key_ended", "processDefinitionKey", "status", "-endedAt", "tenantId"),
+    _index(
         "incidents", "instance_status_created", "processInstanceId", "status", "-createdAt", "_id"
     ),
     _index("incidents", "created", "-createdAt", "_id"),
@@ -239,15 +306,63 @@ INDEXES: tuple[Index, ...] = (
     ),
     _index("incidents", "node_status_created", "taskDefinitionId", "status", "-createdAt", "_id"),
     _index("incidents", "type_status_created", "type", "status", "-createdAt", "_id"),
+    _index(
+        "incidents",
+        "tenant_status_created",
+        "tenantId",
+        "status",
+        "-createdAt",
+        "_id",
+        partialFilterExpression={"tenantId": _EXISTS},
+    ),
+    # For counts of what is open at each node.
+    _index(
+        "incidents",
+        "definition_node",
+        "processDefinitionId",
+        "status",
+        "taskDefinitionId",
+        "tenantId",
+    ),
     _index("incidents", "task", "executionId"),
     _index("incidents", "status_created", "status", "-createdAt", "_id"),
+    _index(
+        "definitions",
+        "ruled_variables",
+        "ruledVariables",
+        partialFilterExpression={"ruledVariables": _EXISTS},
+    ),
     _index("incidents", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("history", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("completed_external_tasks", "instance", "processInstanceId"),
     _index("completed_external_tasks", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("start_keys", "expiry", "expiresAt", expireAfterSeconds=0),
-    _index("outbox_events", "instance", "processInstanceId", "timestamp", "position"),
-    _index("outbox_events", "relay", "relayStatus", "timestamp"),
+    _index("outbox_events", "instance", "processInstanceId", "timestamp", "position", "_id"),
+    # For how long visits of a node take.
+    _index(
+        "outbox_events",
+        "node",
+        "processDefinitionId",
+        "payload.flowNodeDefinitionId",
+        "-timestamp",
+        partialFilterExpression={"eventType": "FLOW_NODE_FINISHED"},
+    ),
+    # What waits in each slice, in order; RETRYING rows by when they are due; and what stands in the way of an instance.
+    _index("outbox_events", "relay_order", "relayStatus", "slice", "sequence"),
+    _index(
+        "outbox_events",
+        "retries",
+        "slice",
+        "retryAt",
+        partialFilterExpression={"retryAt": _EXISTS},
+    ),
+    _index(
+        "outbox_events",
+        "stalled",
+        "processInstanceId",
+        "relayStatus",
+        partialFilterExpression={"stalled": True},
+    ),
     _index("outbox_events", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("messages", "key", "correlationKey", "tenantId", "status"),
     _index("messages", "expiry", "expiresAt", expireAfterSeconds=0),
@@ -257,6 +372,33 @@ INDEXES: tuple[Index, ...] = (
     _index("bulk_jobs", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("workers", "seen", "seenAt", expireAfterSeconds=WORKER_RECORD_SECONDS),
     _index("answers", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("api_tokens", "secret", "secretHash", unique=True),
+    _index(
+        "api_tokens",
+        "previous_secret",
+        "previousHash",
+        partialFilterExpression={"previousHash": _EXISTS},
+    ),
+    # Revoked tokens have no such field, so that their name can be given again.
+    _index(
+        "api_tokens", "name", "current", unique=True, partialFilterExpression={"current": _EXISTS}
+    ),
+    _index("api_tokens", "expiry", "removeAt", expireAfterSeconds=0),
+    _index("web_sessions", "login", "csrfToken"),
+    _index("web_sessions", "expiry", "expiresAt", expireAfterSeconds=0),
+    _index("audit_log", "newest", "-at", "_id"),
+    _index("audit_log", "actor_newest", "actor", "-at", "_id"),
+    _index("audit_log", "operation_newest", "operation", "-at", "_id"),
+    _index("audit_log", "subject_newest", "subjectIds", "-at", "_id"),
+    _index(
+        "audit_log",
+        "tenant_newest",
+        "tenantId",
+        "-at",
+        "_id",
+        partialFilterExpression={"tenantId": _EXISTS},
+    ),
+    _index("audit_log", "expiry", "expiresAt", expireAfterSeconds=0),
 )
 
 

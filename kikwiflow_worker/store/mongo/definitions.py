@@ -8,6 +8,7 @@ from pymongo import DESCENDING
 from pymongo.errors import DuplicateKeyError
 
 from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition, parse_definition
+from kikwiflow_worker.model.variable_rules import rules_of
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, Session, settled
 from kikwiflow_worker.store.mongo.errors import translated
@@ -133,7 +134,13 @@ class Definitions:
             "description": file.description,
             "deployedAt": self._time.now(),
             "source": file.source,
+            **_ruled(file),
         }
+
+
+def _ruled(file: DefinitionFile) -> Document:
+    names = sorted(rules_of(file))
+    return {"ruledVariables": names} if names else {}
 
 
 def decode_definition(document: Document) -> ProcessDefinition:

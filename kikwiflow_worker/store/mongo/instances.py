@@ -277,6 +277,7 @@ def finished_event(instance: ProcessInstance) -> OutboxEvent:
         definition_id=instance.definition_id,
         at=instance.ended_at or instance.started_at,
         payload=finished_payload(instance),
+        inherited_rules=instance.inherited_rules,
     )
 
 

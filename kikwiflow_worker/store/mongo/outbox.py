@@ -1,15 +1,32 @@
 """Stores outbox events with the commit that caused them."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import NAMESPACE_OID, uuid5
 
+from bson.timestamp import Timestamp
+
+from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventLevel, EventType, OutboxEvent, is_recorded
+from kikwiflow_worker.model.variable_rules import (
+    NOTHING_INHERITED,
+    all_names,
+    everybody_reads,
+    mask_event,
+    masked_names,
+    rules_of,
+)
 from kikwiflow_worker.model.variables import Value
 from kikwiflow_worker.store.mongo.codec import encode_value
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, Session, settled
+from kikwiflow_worker.store.relay import RelayStatus, slice_of
+
+LOGICAL_TIME = Timestamp(0, 0)
+"""What the server replaces, at the insert, by its logical time: unlike any host's, it never goes back behind a cause."""
+
+FindDefinition = Callable[[str], Awaitable[ProcessDefinition | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +38,24 @@ class OutboxOptions:
 
 
 class Outbox:
-    """The outbox of one database."""
+    """The outbox of one database.
 
-    def __init__(self, collections: Collections, options: OutboxOptions) -> None:
+    Attributes:
+        is_relayed: Whether a relay sends the events: they expire some time after it did, and never before.
+    """
+
+    def __init__(
+        self, collections: Collections, options: OutboxOptions, find_definition: FindDefinition
+    ) -> None:
+        self._find_definition = find_definition
         self._events = collections.outbox_events
         self._options = options
+        self.is_relayed = False
+
+    @property
+    def retention(self) -> timedelta:
+        """How long events are kept: from when they were stored, or relayed if they are."""
+        return self._options.retention
 
     @property
     def is_on(self) -> bool:
@@ -45,14 +75,25 @@ class Outbox:
             first: The position of the first one among those of its commit.
         """
         documents = [
-            self._document(event, position)
+            self._document(event, await self._masked(event), position)
             for position, event in enumerate(events, start=first)
             if self.takes(event.type)
         ]
         if documents:
             await settled(self._events.insert_many(documents, session=session))
 
-    def _document(self, event: OutboxEvent, position: int) -> Document:
+    async def _masked(self, event: OutboxEvent) -> Mapping[str, Value]:
+        """Return the payload without what not everybody may read: who follows the events has no role."""
+        definition = await self._find_definition(event.definition_id)
+        if definition is None:
+            return mask_event(event.type, event.payload, all_names(event.payload))
+        rules = rules_of(definition, event.inherited_rules)
+        return mask_event(event.type, event.payload, masked_names(rules, everybody_reads))
+
+    def _document(
+        self, event: OutboxEvent, payload: Mapping[str, Value], position: int
+    ) -> Document:
+        expiry = {} if self.is_relayed else {"expiresAt": event.timestamp + self.retention}
         return {
             "_id": event.id,
             "eventType": event.type.value,
@@ -60,9 +101,11 @@ class Outbox:
             "processDefinitionId": event.definition_id,
             "timestamp": event.timestamp,
             "position": position,
-            "relayStatus": "PENDING",
-            "payload": {name: encode_value(value) for name, value in event.payload.items()},
-            "expiresAt": event.timestamp + self._options.retention,
+            "sequence": LOGICAL_TIME,
+            "slice": slice_of(event.instance_id),
+            "relayStatus": RelayStatus.PENDING.value,
+            "payload": {name: encode_value(value) for name, value in payload.items()},
+            **expiry,
         }
 
 
@@ -74,6 +117,7 @@ def store_event(
     definition_id: str,
     at: datetime,
     payload: dict[str, Value],
+    inherited_rules: Mapping[str, str] = NOTHING_INHERITED,
 ) -> OutboxEvent:
     """Return an event that the store itself finds; ``cause`` names what it can happen to only once."""
     return OutboxEvent(
@@ -83,4 +127,5 @@ def store_event(
         instance_id=instance_id,
         definition_id=definition_id,
         payload=payload,
+        inherited_rules=inherited_rules,
     )

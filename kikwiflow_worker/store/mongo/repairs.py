@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from kikwiflow_worker.model.definition import ProcessDefinition
-from kikwiflow_worker.model.events import EventType, external_task_payload, incident_payload
+from kikwiflow_worker.model.events import EventType, external_task_payload, resolved_payload
 from kikwiflow_worker.model.runtime import (
     ExternalTask,
     IncidentStatus,
@@ -231,7 +231,7 @@ class Repairs:
                 instance_id=resolved_one.instance_id,
                 definition_id=resolved_one.definition_id,
                 at=now,
-                payload={**incident_payload(resolved_one, actor=by), "resolvedAt": now},
+                payload=resolved_payload(resolved_one, actor=by, at=now),
             )
             await self._outbox.store([event], session=session)
         return incident

@@ -15,6 +15,7 @@ from kikwiflow_worker.store.answers import AnswerStore
 from kikwiflow_worker.store.bulk import BulkStore
 from kikwiflow_worker.store.external_work import ExternalWork
 from kikwiflow_worker.store.mongo.answers import Answers
+from kikwiflow_worker.store.mongo.access import mongo_access
 from kikwiflow_worker.store.mongo.arrivals import Arrivals
 from kikwiflow_worker.store.mongo.bulk import MongoBulk
 from kikwiflow_worker.store.mongo.cancellation import Cancellation
@@ -41,7 +42,10 @@ from kikwiflow_worker.store.mongo.instances import InstanceWrites
 from kikwiflow_worker.store.mongo.outbox import Outbox, OutboxOptions
 from kikwiflow_worker.store.mongo.queries import Queries
 from kikwiflow_worker.store.mongo.reachability import Reachability, find_unreachable
+from kikwiflow_worker.store.mongo.relay import MongoRelay
+from kikwiflow_worker.store.mongo.relay_care import MongoRelayCare
 from kikwiflow_worker.store.mongo.repairs import Repairs
+from kikwiflow_worker.store.mongo.rules import Rules
 from kikwiflow_worker.store.mongo.runtime import CommitPaths, Runtime
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
@@ -56,6 +60,8 @@ from kikwiflow_worker.store.protocol import (
     TaskQueue,
     WakeUps,
 )
+from kikwiflow_worker.store.relay import RelayCare, RelayStore
+from kikwiflow_worker.store.rules import RuleStore
 
 OLDEST_SERVER = (5, 0)
 """The first MongoDB whose ``$expr`` uses an index, which a claim needs."""
@@ -77,11 +83,13 @@ class StoreOptions:
 
     Attributes:
         retention: How long ended instances, completions and start keys are kept.
+        audit_retention: How long is kept who changed what.
         outbox: Which events are stored for programs that follow along.
         allow_standalone: Work on a server without transactions: a crash can then repeat a step, but not lose one.
     """
 
     retention: timedelta = timedelta(days=30)
+    audit_retention: timedelta = timedelta(days=365)
     allow_standalone: bool = False
     outbox: OutboxOptions = field(default_factory=OutboxOptions)
 
@@ -109,7 +117,8 @@ class MongoStore:
             client, self._collections.meta, clock, random.Random(), observer
         )
         collections, time = self._collections, self.server_time
-        outbox = Outbox(collections, options.outbox)
+        definitions = Definitions(collections, self._transactions, time)
+        outbox = Outbox(collections, options.outbox, definitions.find)
         instances = InstanceWrites(collections, outbox, options.retention)
         writes = Writes(collections, outbox, instances, options.retention)
         arrivals = self._new_arrivals(collections)
@@ -132,8 +141,12 @@ class MongoStore:
             collections, claims, clock, random.Random()
         )
         self.bulk: BulkStore = MongoBulk(collections, self._transactions)
-        self.definitions: DefinitionStore = Definitions(collections, self._transactions, time)
+        self.definitions: DefinitionStore = definitions
+        self.rules: RuleStore = Rules(collections, definitions)
+        self.relay: RelayStore = MongoRelay(collections, outbox, self._transactions, time)
+        self.relay_care: RelayCare = MongoRelayCare(collections, outbox, self._transactions, time)
         self.reads: ReadStore = Queries(collections, time)
+        self.access = mongo_access(collections, audit_retention=options.audit_retention)
         self.answers: AnswerStore = Answers(collections.answers, time)
         self.runtime: RuntimeStore = Runtime(
             collections,
@@ -209,6 +222,7 @@ class MongoStore:
         hello = await self.ping()
         await self._check_server(hello)
         await ensure_schema(self._collections)
+        await self.relay_care.find_sink()
 
     async def inspect(self, *, sample: int) -> Inspection:
         """Look at what is stored, at most ``sample`` documents of each collection, and change nothing.
