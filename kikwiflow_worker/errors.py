@@ -12,7 +12,8 @@
     │  └─ VariableError            a variable that cannot be stored
     ├─ OperationError
     │  ├─ NotFoundError            no such instance, task, incident
-    │  └─ ConflictError            somebody else was faster, or the state forbids it
+    │  ├─ ConflictError            somebody else was faster, or the state forbids it
+    │  └─ TenantBoundError         it concerns all tenants, and who asks is bound to one
     └─ StoreError
        ├─ StoreUnavailableError    retryable                                               exit 69
        │  └─ StoreRefusedError     credentials, roles, certificates                        exit 78
@@ -136,6 +137,10 @@ class NotFoundError(OperationError):
 
 class ConflictError(OperationError):
     """The state does not allow it: it is done already, it belongs to somebody else, or somebody was faster."""
+
+
+class TenantBoundError(OperationError):
+    """It concerns all tenants, and who asks is bound to one. Nothing was read or written."""
 
 
 class StoreError(KikwiflowError):

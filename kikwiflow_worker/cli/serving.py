@@ -9,9 +9,7 @@ from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.management.app import create_app
 from kikwiflow_worker.management.authentication import OpenAuthenticator
 from kikwiflow_worker.management.backend import Backend
-from kikwiflow_worker.management.identity import Identity
 from kikwiflow_worker.management.server import ManagementServer, until_stopped
-from kikwiflow_worker.operations.services import Services
 
 
 async def serve_until_stopped(client: Kikwiflow, address: str) -> None:
@@ -20,11 +18,7 @@ async def serve_until_stopped(client: Kikwiflow, address: str) -> None:
     Raises:
         ConfigurationError: The address cannot be used.
     """
-
-    def scoped(_: Identity) -> Services:
-        return client.services
-
-    backend = Backend(scoped, client.new_invoker, OpenAuthenticator())
+    backend = Backend(client.services, client.new_invoker, OpenAuthenticator(), client.access)
     server = ManagementServer(create_app(backend), address)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

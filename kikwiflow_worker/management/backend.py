@@ -1,14 +1,20 @@
 """What the routes and pages work with, already narrowed to whoever asks."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from kikwiflow_worker.management.headers import SAFE_METHODS
 from kikwiflow_worker.management.identity import Identity, Role
 from kikwiflow_worker.management.problems import PermissionDeniedError
+from kikwiflow_worker.management.security.auditing import Audited, audited
+from kikwiflow_worker.management.web_session import check_csrf
+from kikwiflow_worker.operations.scoping import scoped
 from kikwiflow_worker.operations.services import Invoker, Services
+from kikwiflow_worker.store.access import Access, AuditLog
+from kikwiflow_worker.store.tenant_reads import TenantAuditLog
 
 
 class Authenticator(Protocol):
@@ -28,40 +34,78 @@ class Backend:
     """The database and who may use it.
 
     Attributes:
-        scoped: Returns the services as one identity may use them: every port narrowed to its tenant.
+        services: Of the system, narrowed to nobody: ``scoped`` is what a request may use.
         new_invoker: An invoker without handlers: what needs one is left to the workers.
+        access: Tokens, sessions and the audit.
     """
 
-    scoped: Callable[[Identity], Services]
+    services: Services
     new_invoker: Callable[[], Invoker]
     authenticator: Authenticator
+    access: Access
+
+    def scoped(self, identity: Identity) -> Services:
+        """Return the services as one identity may use them: every port narrowed to its tenant."""
+        return scoped(self.services, identity.tenant_id)
+
+    def audit_log(self, identity: Identity) -> AuditLog:
+        """Return the audit as one identity may read it."""
+        log = self.access.audit
+        return log if identity.tenant_id is None else TenantAuditLog(log, identity.tenant_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes the present request, with the services as they may use them."""
+    """Who makes the present request, with the services as they may use them.
+
+    Attributes:
+        audited: The entry of the present change; None for a request that changes nothing.
+    """
 
     identity: Identity
     services: Services
     invoker: Invoker
+    audited: Audited | None = field(default=None)
+
+    def concerns(self, **subjects: str) -> None:
+        """Note the ids of what the present change is about, beside those in its path; never a variable's value."""
+        if self.audited is not None:
+            self.audited.subjects.update(subjects)
 
 
 def requires(role: Role) -> Callable[..., object]:
-    """Return a dependency that gives the ``Caller`` if it has ``role``, and refuses the request if not."""
+    """Return a dependency that gives the ``Caller`` if it has ``role``, and refuses the request if not.
 
-    async def caller(request: Request) -> Caller:
+    What changes something is checked to come from a page of ours or a program, and recorded: nothing is changed unless the
+    record of it was written before.
+    """
+
+    async def caller(request: Request) -> AsyncIterator[Caller]:
         backend: Backend = request.app.state.backend
         identity = await backend.authenticator.identify(request)
-        if not identity.may(role):
-            raise PermissionDeniedError(
-                f"{identity.actor} lacks the role {role}, which {request.method} {request.url.path} needs"
-            )
-        return Caller(identity, backend.scoped(identity), backend.new_invoker())
+        services, invoker = backend.scoped(identity), backend.new_invoker()
+        if request.method in SAFE_METHODS:
+            _check_role(identity, role, request)
+            yield Caller(identity, services, invoker)
+            return
+        async with audited(
+            request, identity, backend.access.audit, now=backend.services.runtime.now
+        ) as entry:
+            _check_role(identity, role, request)
+            await check_csrf(request, identity)
+            yield Caller(identity, services, invoker, entry)
 
     return caller
 
 
-Viewer = Annotated[Caller, Depends(requires(Role.VIEWER))]
-Operator = Annotated[Caller, Depends(requires(Role.OPERATOR))]
-Deployer = Annotated[Caller, Depends(requires(Role.DEPLOYER))]
-Admin = Annotated[Caller, Depends(requires(Role.ADMIN))]
+def _check_role(identity: Identity, role: Role, request: Request) -> None:
+    if not identity.may(role):
+        raise PermissionDeniedError(
+            f"{identity.actor} lacks the role {role}, which {request.method} {request.url.path} needs"
+        )
+
+
+Viewer = Annotated[Caller, Depends(requires(Role.VIEWER), scope="function")]
+Operator = Annotated[Caller, Depends(requires(Role.OPERATOR), scope="function")]
+Deployer = Annotated[Caller, Depends(requires(Role.DEPLOYER), scope="function")]
+Admin = Annotated[Caller, Depends(requires(Role.ADMIN), scope="function")]

@@ -28,6 +28,7 @@ from kikwiflow_worker.errors import (
     NotFoundError,
     OperationError,
     StoreUnavailableError,
+    TenantBoundError,
     VariableError,
 )
 from kikwiflow_worker.model.texts import storable
@@ -207,6 +208,7 @@ _CODES: tuple[tuple[type[KikwiflowError], Code], ...] = (
     (ClaimLostError, Code.CONFLICT),
     (DuplicateStartError, Code.CONFLICT),
     (DuplicateMessageError, Code.CONFLICT),
+    (TenantBoundError, Code.FORBIDDEN),
     (OperationError, Code.UNPROCESSABLE),
     (VariableError, Code.INVALID_VARIABLE),
     (ExecutionError, Code.STEP_FAILED),

@@ -26,7 +26,7 @@ class TenantExternalWork:
         lock: timedelta,
         topics: Collection[str],
         limit: int,
-        tenant_id: str | None = None,  # noqa: ARG002 - there is one only
+        tenant_id: str | None = None,
     ) -> tuple[ClaimedTask, ...]:
         """Claim due tasks of the tenant."""
         return await self._inner.claim_topics(
@@ -37,7 +37,7 @@ class TenantExternalWork:
         self,
         claim: Claim,
         *,
-        tenant_id: str | None = None,  # noqa: ARG002
+        tenant_id: str | None = None,
     ) -> ClaimedTask | None:
         """Return the task of a claim, if it is the tenant's."""
         return await self._inner.find_held(claim, tenant_id=self._tenant_id)
@@ -47,7 +47,7 @@ class TenantExternalWork:
         claim: Claim,
         *,
         lock: timedelta,
-        tenant_id: str | None = None,  # noqa: ARG002
+        tenant_id: str | None = None,
     ) -> datetime | None:
         """Let the lock of a task of the tenant end later."""
         return await self._inner.extend(claim, lock=lock, tenant_id=self._tenant_id)
@@ -56,7 +56,7 @@ class TenantExternalWork:
         self,
         claim: Claim,
         *,
-        tenant_id: str | None = None,  # noqa: ARG002
+        tenant_id: str | None = None,
     ) -> bool:
         """Give a task of the tenant back."""
         return await self._inner.unlock(claim, tenant_id=self._tenant_id)
@@ -65,7 +65,7 @@ class TenantExternalWork:
         self,
         claim: Claim,
         *,
-        tenant_id: str | None = None,  # noqa: ARG002
+        tenant_id: str | None = None,
     ) -> WorkReport | None:
         """Return what was said about a claim of the tenant."""
         return await self._inner.find_report(claim, tenant_id=self._tenant_id)
@@ -86,7 +86,7 @@ class TenantBulkStore:
         self,
         job_id: str,
         *,
-        tenant_id: str | None = None,  # noqa: ARG002
+        tenant_id: str | None = None,
     ) -> BulkJob | None:
         """Return a job of the tenant."""
         return await self._inner.find(job_id, tenant_id=self._tenant_id)
@@ -96,7 +96,7 @@ class TenantBulkStore:
         *,
         limit: int = 20,
         cursor: str | None = None,
-        tenant_id: str | None = None,  # noqa: ARG002
+        tenant_id: str | None = None,
     ) -> Page[BulkJob]:
         """Return the jobs of the tenant."""
         return await self._inner.list(limit=limit, cursor=cursor, tenant_id=self._tenant_id)

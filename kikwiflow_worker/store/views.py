@@ -110,6 +110,7 @@ class TaskQuery:
     node_id: str | None = None
     handler_name: str | None = None
     retrying: bool = False
+    tenant_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,3 +138,4 @@ class IncidentQuery:
     type: IncidentType | None = None
     node_id: str | None = None
     definition_ids: tuple[str, ...] | None = None
+    tenant_id: str | None = None

@@ -27,7 +27,6 @@ from kikwiflow_worker.handler import ExecutionContext, task_handler
 from kikwiflow_worker.management.app import BASE_PATH, create_app
 from kikwiflow_worker.management.authentication import OpenAuthenticator
 from kikwiflow_worker.management.backend import Authenticator, Backend
-from kikwiflow_worker.management.identity import Identity
 from kikwiflow_worker.model.runtime import ExternalTask, Incident, ProcessInstance
 from kikwiflow_worker.operations.execution import execute_task
 from kikwiflow_worker.operations.services import Services
@@ -173,11 +172,12 @@ async def manage(
     store = MongoStore.over(client, data.name, clock=SystemClock(), options=options)
     await store.ping()
     kikwiflow = Kikwiflow(store)
-
-    def scoped(_: Identity) -> Services:
-        return kikwiflow.services
-
-    backend = Backend(scoped, kikwiflow.new_invoker, authenticator or OpenAuthenticator())
+    backend = Backend(
+        kikwiflow.services,
+        kikwiflow.new_invoker,
+        authenticator or OpenAuthenticator(),
+        kikwiflow.access,
+    )
     app = create_app(backend)
     transport = httpx.ASGITransport(app)
     async with (

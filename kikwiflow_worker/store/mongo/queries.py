@@ -136,6 +136,7 @@ class Queries:
             status=query.status.value if query.status else None,
             taskDefinitionId=query.node_id,
             handlerName=query.handler_name,
+            tenantId=query.tenant_id,
         )
         if query.retrying:
             found |= {"status": TaskStatus.PENDING.value, "attempts": {"$gt": 0}}
@@ -168,6 +169,7 @@ class Queries:
             status=query.status.value if query.status else None,
             type=query.type.value if query.type else None,
             taskDefinitionId=query.node_id,
+            tenantId=query.tenant_id,
         )
         if query.definition_ids is not None:
             found["processDefinitionId"] = {"$in": list(query.definition_ids)}
