@@ -73,11 +73,10 @@ def values_in(decisions: tuple[Decision, ...], form: Mapping[str, str]) -> dict[
 
 
 def _decision(gateway: ExclusiveGateway) -> Decision:
-    expected = {
-        flow.expected_answer: _choice(flow.expected_answer, flow)
-        for flow in gateway.outgoing
-        if flow.expected_answer is not None
-    }
+    expected: dict[str, Choice] = {}
+    for flow in gateway.outgoing:
+        if flow.expected_answer is not None:
+            expected.setdefault(flow.expected_answer, _choice(flow.expected_answer, flow))
     default = next((flow for flow in gateway.outgoing if flow.is_default), None)
     choices = list(expected.values())
     is_yes_or_no = bool(expected) and expected.keys() <= _TRUTH.keys()

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from kikwiflow_worker.management.api.shapes import Cursor
 from kikwiflow_worker.management.backend import Operator, Viewer
@@ -18,31 +19,38 @@ from kikwiflow_worker.store.search import IncidentSearch
 router = page_router()
 
 ROWS = 25
-Filter = Annotated[str, Query(max_length=500)]
 _STATUSES = {"OPEN": "open", "RESOLVED": "resolved", "CLOSED": "closed", "ANY": "any"}
 _TYPES = {"": "any", **{each.value: each.value.replace("_", " ").lower() for each in IncidentType}}
 
 
+class Given(BaseModel):
+    """What is asked for: the fields of the form."""
+
+    model_config = ConfigDict(frozen=True, str_strip_whitespace=True, str_max_length=500)
+
+    definition: str = ""
+    node: str = ""
+    type: str = Field("", pattern=f"^({'|'.join(_TYPES)})$")
+    status: str = Field("OPEN", pattern=f"^({'|'.join(_STATUSES)})$")
+    cursor: Cursor = None
+
+    def search(self) -> IncidentSearch:
+        """Return the query."""
+        return IncidentSearch(
+            definition_keys=(self.definition,) if self.definition else (),
+            node_id=self.node or None,
+            type=IncidentType(self.type) if self.type else None,
+            status=None if self.status == "ANY" else IncidentStatus(self.status),
+        )
+
+
 @router.get("/incidents")
 async def list_incidents(
-    request: Request,
-    caller: Viewer,
-    *,
-    definition: Filter = "",
-    node: Filter = "",
-    type: Annotated[str, Query(pattern=f"^({'|'.join(_TYPES)})$")] = "",  # noqa: A002 - the form's field
-    status: Annotated[str, Query(pattern=f"^({'|'.join(_STATUSES)})$")] = "OPEN",
-    cursor: Cursor = None,
+    request: Request, caller: Viewer, given: Annotated[Given, Query()]
 ) -> HTMLResponse:
     """List incidents, the newest first."""
-    query = IncidentSearch(
-        definition_keys=(definition,) if definition else (),
-        node_id=node or None,
-        type=IncidentType(type) if type else None,
-        status=None if status == "ANY" else IncidentStatus(status),
-    )
-    searches = caller.services.searches
-    page = await searches.search_incidents(query, limit=ROWS, cursor=cursor)
+    searches, query = caller.services.searches, given.search()
+    page = await searches.search_incidents(query, limit=ROWS, cursor=given.cursor)
     return render(
         request,
         "incidents.html",
@@ -53,10 +61,7 @@ async def list_incidents(
         places_of=await whereabouts_of(caller, page.items),
         policies=await policies_of(caller, page.items),
         definitions=await caller.services.reads.list_definitions(),
-        definition=definition,
-        node=node,
-        type=type,
-        status=status,
+        given=given,
         types=_TYPES,
         statuses=_STATUSES,
     )

@@ -17,6 +17,7 @@ class Place:
 
 
 PLACES: tuple[Place, ...] = (
+    Place("Now", "/overview"),
     Place("Definitions", "/definitions"),
     Place("Instances", "/instances"),
     Place("Tasks", "/tasks"),

@@ -6,12 +6,18 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 
+from kikwiflow_worker.management.web import inbox, instance_search, overview, waiting
 from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH, link
 from kikwiflow_worker.management.web.pages import page_router
 
 _STATIC = Path(__file__).parent / "static"
 
-_PAGES: tuple[APIRouter, ...] = ()
+_PAGES: tuple[APIRouter, ...] = (
+    overview.router,
+    instance_search.router,
+    inbox.router,
+    waiting.router,
+)
 
 home = page_router()
 
@@ -20,8 +26,8 @@ home = page_router()
 @home.get("/dashboard", include_in_schema=False)
 @home.get("/dashboard/", include_in_schema=False)
 async def begin(request: Request) -> Response:
-    """Go to the first place."""
-    return RedirectResponse(link(request, "definitions"), status_code=307)
+    """Go to what needs attention."""
+    return RedirectResponse(link(request, "overview"), status_code=307)
 
 
 def add_dashboard(app: FastAPI) -> None:
