@@ -1,4 +1,4 @@
-"""The token that every form carries, so that no other site can post it."""
+"""The token that every form carries, so that no other site can post it; see ``management.web_session``."""
 
 import secrets
 
@@ -6,14 +6,10 @@ from fastapi import Request
 from starlette.datastructures import FormData
 
 from kikwiflow_worker.management.problems import PermissionDeniedError
+from kikwiflow_worker.management.web_session import CSRF_FIELD as FIELD
+from kikwiflow_worker.management.web_session import csrf_token
 
-FIELD = "csrf"
-_PROCESS_TOKEN = secrets.token_urlsafe(32)
-
-
-def csrf_token(request: Request) -> str:  # noqa: ARG001 - until there are sessions
-    """Return the token of the request's session."""
-    return _PROCESS_TOKEN
+__all__ = ["FIELD", "check_csrf", "csrf_token"]
 
 
 def check_csrf(request: Request, form: FormData) -> None:
@@ -23,7 +19,9 @@ def check_csrf(request: Request, form: FormData) -> None:
         PermissionDeniedError: It carries none, or another.
     """
     given = form.get(FIELD)
-    if not isinstance(given, str) or not secrets.compare_digest(given, csrf_token(request)):
+    if not isinstance(given, str) or not secrets.compare_digest(
+        given.encode(), csrf_token(request).encode()
+    ):
         raise PermissionDeniedError(
             "the form has no valid token: it was shown too long ago, or another site sent it; open the page again"
         )

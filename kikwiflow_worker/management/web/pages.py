@@ -15,12 +15,11 @@ from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
 from kikwiflow_worker import __version__
-from kikwiflow_worker.errors import KikwiflowError, OperationError
+from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.management.backend import Caller
 from kikwiflow_worker.management.identity import Role
 from kikwiflow_worker.management.problems import problem_of
 from kikwiflow_worker.management.web import formats
-from kikwiflow_worker.management.web.csrf import check_csrf, csrf_token
 from kikwiflow_worker.management.web.navigation import (
     DASHBOARD_PATH,
     PLACES,
@@ -28,10 +27,7 @@ from kikwiflow_worker.management.web.navigation import (
     link,
     link_here,
 )
-from kikwiflow_worker.model.limits import MAX_DEFINITION_BYTES
-
-MAX_FORM_BYTES = MAX_DEFINITION_BYTES + 64 * 1024
-"""Of one form, a definition file included."""
+from kikwiflow_worker.management.web_session import csrf_token, read_form
 
 _FLASH = "kikwiflow_flash"
 _FLASH_S = 60
@@ -99,23 +95,8 @@ def done(request: Request, message: str, *parts: object, **query: object) -> Res
     return response
 
 
-async def _posted(request: Request) -> FormData:
-    """Read a form that carries the token of its session.
-
-    Raises:
-        OperationError: It is too large.
-        PermissionDeniedError: Another site sent it, or the session has ended.
-    """
-    size = request.headers.get("content-length", "")
-    if not size.isdigit() or int(size) > MAX_FORM_BYTES:
-        raise OperationError(f"a form may have {MAX_FORM_BYTES:,} bytes")
-    form = await request.form(max_files=1, max_fields=200, max_part_size=MAX_FORM_BYTES)
-    check_csrf(request, form)
-    return form
-
-
-PostedForm = Annotated[FormData, Depends(_posted)]
-"""The fields of a form that was posted, after its token has been checked."""
+PostedForm = Annotated[FormData, Depends(read_form)]
+"""The fields of a form that was posted; its token is checked with the role of whoever posts (``backend.requires``)."""
 
 
 def text_of(form: FormData, name: str) -> str:
