@@ -161,6 +161,27 @@ class Event(StrEnum):
         LogLevel.ERROR,
         "The management server met an error that it did not expect; the caller was told the request id.",
     )
+    RELAY_STALLED = (
+        "relay.stalled",
+        LogLevel.WARNING,
+        "The sink takes no outbox events; they wait and are tried again.",
+    )
+    RELAY_RECOVERED = "relay.recovered", LogLevel.INFO, "The sink takes outbox events again."
+    RELAY_DEAD_LETTERED = (
+        "relay.dead_lettered",
+        LogLevel.ERROR,
+        "The sink would not take an outbox event; its instance's events wait for a person.",
+    )
+    RELAY_SLICE_LOST = (
+        "relay.slice_lost",
+        LogLevel.WARNING,
+        "A round took too long and another relay took over; some events are sent twice.",
+    )
+    RELAY_REFUSED = (
+        "relay.refused",
+        LogLevel.ERROR,
+        "This process may not relay outbox events; the worker goes on without.",
+    )
     CLOCK_SKEWED = (
         "clock.skewed",
         LogLevel.WARNING,
@@ -396,6 +417,19 @@ class Metrics:
         )
         self.store_outages = self._counter(
             "kikwiflow_store_outages_total", "Times the database stopped answering."
+        )
+        self.relay_events = self._counter(
+            "kikwiflow_relay_events_total",
+            "Outbox events sent, by outcome (delivered, failed, dead).",
+            "outcome",
+        )
+        self.relay_waiting = self._gauge(
+            "kikwiflow_relay_waiting_events",
+            "Outbox events that were not delivered yet, by status; counted up to 10,000.",
+            "status",
+        )
+        self.relay_lag = self._gauge(
+            "kikwiflow_relay_lag_seconds", "Age of the oldest outbox event that can be sent."
         )
 
     def render(self) -> bytes:
