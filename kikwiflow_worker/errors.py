@@ -13,6 +13,7 @@
     ├─ OperationError
     │  ├─ NotFoundError            no such instance, task, incident
     │  ├─ ConflictError            somebody else was faster, or the state forbids it
+    │  │  └─ LockLostError         an external worker's lock has lapsed, and the task is somebody else's
     │  └─ TenantBoundError         it concerns all tenants, and who asks is bound to one
     └─ StoreError
        ├─ StoreUnavailableError    retryable                                               exit 69
@@ -137,6 +138,10 @@ class NotFoundError(OperationError):
 
 class ConflictError(OperationError):
     """The state does not allow it: it is done already, it belongs to somebody else, or somebody was faster."""
+
+
+class LockLostError(ConflictError):
+    """The lock of a fetched task is lost: it lapsed and somebody else has the task, or a person changed it."""
 
 
 class TenantBoundError(OperationError):

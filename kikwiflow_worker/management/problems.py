@@ -25,6 +25,7 @@ from kikwiflow_worker.errors import (
     ExecutionError,
     InvalidDefinitionError,
     KikwiflowError,
+    LockLostError,
     NotFoundError,
     OperationError,
     StoreUnavailableError,
@@ -94,6 +95,11 @@ class Code(StrEnum):
         "CONFLICT",
         HTTPStatus.CONFLICT,
         "The state does not allow it, or somebody else was faster; look at it again.",
+    )
+    LOCK_LOST = (
+        "LOCK_LOST",
+        HTTPStatus.CONFLICT,
+        "The lock of a fetched task lapsed and somebody else has it; drop what was done for it and fetch again.",
     )
     STEP_FAILED = (
         "STEP_FAILED",
@@ -204,6 +210,7 @@ _CODES: tuple[tuple[type[KikwiflowError], Code], ...] = (
     (InvalidDefinitionError, Code.INVALID_DEFINITION),
     (DefinitionError, Code.CONFLICT),
     (NotFoundError, Code.NOT_FOUND),
+    (LockLostError, Code.LOCK_LOST),
     (ConflictError, Code.CONFLICT),
     (ClaimLostError, Code.CONFLICT),
     (DuplicateStartError, Code.CONFLICT),

@@ -1,6 +1,6 @@
 """Jobs that do one thing to many incidents or instances."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -132,18 +132,6 @@ class BulkProgress:
     cursor: str | None
     is_read: bool
     is_last: bool
-
-
-def progressed(job: BulkJob, progress: BulkProgress) -> BulkJob:
-    """Return the job after a step."""
-    return replace(
-        job,
-        counts=job.counts + progress.counts,
-        reasons=(*job.reasons, *progress.reasons)[:MAX_REASONS],
-        chunk=progress.chunk,
-        cursor=progress.cursor,
-        is_read=progress.is_read,
-    )
 
 
 def carrier_of(job: BulkJob, *, now: datetime) -> ExecutableTask:

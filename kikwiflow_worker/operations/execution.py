@@ -40,6 +40,7 @@ from kikwiflow_worker.model.unit_of_work import (
     SettleMessage,
     UnitOfWork,
 )
+from kikwiflow_worker.operations.bulk_steps import next_step
 from kikwiflow_worker.operations.instances import MAX_RACES
 from kikwiflow_worker.operations.services import (
     Invoker,
@@ -102,11 +103,22 @@ async def execute_task(
         StepCancelledError: The step was stopped from outside; nothing was written.
         StoreUnavailableError: The database is away; the lock lapses and another worker takes the task.
     """
-    instance = claimed.instance
     if claimed.task.type is TaskType.KEPT_MESSAGE:
         return await _deliver_kept(services, invoker, claimed, commit)
+    if claimed.task.type is TaskType.BULK_JOB:
+        return await _go_on_with_job(services, claimed, commit)
     if claimed.task.type is TaskType.CANCEL_CHILDREN and claimed.task.branch is not None:
         return await _cancel_children(services, claimed, claimed.task.branch, commit)
+    settled = await settle_first(services, claimed, commit)
+    return settled or await finish_task(services, invoker, claimed, commit)
+
+
+async def settle_first(services: Services, claimed: ClaimedTask, commit: Commit) -> Outcome | None:
+    """Do what a claimed task needs instead of being run; None if it is to be run.
+
+    Its instance has ended or is being cancelled or suspended, or its workers died of it.
+    """
+    instance = claimed.instance
     if instance is None:
         await services.runtime.discard_task(claimed.claim)
         return Outcome(OutcomeKind.DISCARDED)
@@ -122,6 +134,16 @@ async def execute_task(
         return Outcome(OutcomeKind.PARKED)
     if claimed.task.crash_count >= MAX_CRASHES:
         return await _commit(services, claimed, _worker_lost(services, claimed), commit)
+    return None
+
+
+async def finish_task(
+    services: Services, invoker: Invoker, claimed: ClaimedTask, commit: Commit
+) -> Outcome:
+    """Run a claimed task and commit what came of it; raises as ``execute_task``."""
+    instance = claimed.instance
+    if instance is None:
+        return Outcome(OutcomeKind.CLAIM_LOST)
     for _ in range(MAX_RACES):
         result = await _run(services, invoker, claimed, instance)
         outcome = await _commit(services, claimed, result, commit)
@@ -186,6 +208,15 @@ def _look_again(services: Services, claimed: ClaimedTask, reason: str) -> Resche
         retries_left=claimed.task.retries_left,
         error=reason,
     )
+
+
+async def _go_on_with_job(services: Services, claimed: ClaimedTask, commit: Commit) -> Outcome:
+    """Do the next items of a bulk job."""
+    unit = await next_step(services, claimed)
+    try:
+        return Outcome(OutcomeKind.COMPLETED, await commit(unit), unit=unit)
+    except ClaimLostError:
+        return Outcome(OutcomeKind.CLAIM_LOST)
 
 
 async def _cancel_children(

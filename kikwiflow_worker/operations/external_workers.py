@@ -1,0 +1,331 @@
+"""What workers outside this package, in any language, do: fetch tasks by topic, keep them, and say what came of them.
+
+A topic is the name of a task handler. A fetched task is claimed as by a worker of our own, and what is reported is taken
+through the engine as what a handler returned or raised: retries, error handlers, incidents and guards are the same.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from kikwiflow_worker.engine.effects import (
+    Failure,
+    FailureKind,
+    HandlerReturned,
+    Raised,
+    UserCode,
+    UserReply,
+)
+from kikwiflow_worker.errors import (
+    ClaimLostError,
+    ConflictError,
+    KikwiflowError,
+    LockLostError,
+    NotFoundError,
+    OperationError,
+)
+from kikwiflow_worker.model.capability import NO_CAPABILITIES, Capabilities
+from kikwiflow_worker.model.external_work import (
+    EXTERNAL_WORKER_PREFIX,
+    ReportKind,
+    ReportOutcome,
+    WorkReport,
+)
+from kikwiflow_worker.model.runtime import Claim, ClaimedTask
+from kikwiflow_worker.model.texts import check_texts, storable
+from kikwiflow_worker.model.unit_of_work import (
+    Committed,
+    FailTask,
+    RecordReport,
+    RescheduleTask,
+    UnitOfWork,
+)
+from kikwiflow_worker.model.variables import SetVariable, normalize_all
+from kikwiflow_worker.operations.execution import (
+    Outcome,
+    OutcomeKind,
+    finish_task,
+    settle_first,
+)
+from kikwiflow_worker.operations.incidents import MAX_ATTEMPTS
+from kikwiflow_worker.operations.instances import too_many_races
+from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.store.external_work import MAX_TOPICS
+
+SHORTEST_LOCK = timedelta(seconds=1)
+LONGEST_LOCK = timedelta(days=1)
+LONGEST_DELAY = timedelta(days=365)
+MAX_FETCHED = 100
+"""Tasks of one fetch, at most."""
+
+
+def claim_of(task_id: str, *, actor: str, worker_id: str, epoch: int) -> Claim:
+    """Return the claim that an external worker has: it is the actor's, under the name that the worker gives itself.
+
+    Raises:
+        OperationError: The name cannot be one.
+    """
+    check_texts(task_id=task_id, actor=actor, worker_id=worker_id)
+    if not worker_id.strip() or "/" in worker_id:
+        raise OperationError("the worker id is a text without '/', and not blank")
+    return Claim(task_id, f"{EXTERNAL_WORKER_PREFIX}{actor}/{worker_id}", epoch)
+
+
+async def fetch(
+    services: Services,
+    *,
+    actor: str,
+    worker_id: str,
+    topics: Collection[str],
+    lock: timedelta,
+    limit: int,
+) -> tuple[ClaimedTask, ...]:
+    """Lock due tasks of ``topics`` for ``lock``, at most ``limit``; none if nothing is due now.
+
+    Args:
+        worker_id: What the worker calls itself; two processes need two names.
+
+    Raises:
+        OperationError: A topic, the lock or the limit makes no sense.
+    """
+    holder = claim_of("", actor=actor, worker_id=worker_id, epoch=0).worker_id
+    _check_topics(topics)
+    _check_lock(lock)
+    if not 1 <= limit <= MAX_FETCHED:
+        raise OperationError(f"a fetch takes 1 to {MAX_FETCHED} tasks, not {limit}")
+    claimed = await services.external_work.claim_topics(
+        worker_id=holder, lock=lock, topics=frozenset(topics), limit=limit
+    )
+    return tuple([one for one in claimed if await _is_to_be_done(services, one)])
+
+
+async def _is_to_be_done(services: Services, claimed: ClaimedTask) -> bool:
+    """Return whether a claimed task is for its worker; what needs none is decided here."""
+    commit = services.runtime.commit
+    try:
+        if await settle_first(services, claimed, commit) is not None:
+            return False
+        if claimed.task.is_skipped:
+            await finish_task(services, _Told(HandlerReturned()), claimed, commit)
+    except ClaimLostError:
+        return False
+    return not claimed.task.is_skipped
+
+
+async def complete(
+    services: Services, claim: Claim, *, variables: Mapping[str, object]
+) -> WorkReport:
+    """Set ``variables`` and let the path go on; a repeat changes nothing and gets the answer of the first.
+
+    Raises:
+        LockLostError: The lock lapsed and somebody else has the task.
+        NotFoundError: The task is gone: its instance was cancelled, or a boundary event ended it.
+        ConflictError: Something else was reported before.
+        VariableError: A variable cannot be stored; nothing was changed.
+    """
+    return await _report(services, claim, ReportKind.COMPLETED, _returned(variables))
+
+
+async def throw_error(
+    services: Services,
+    claim: Claim,
+    *,
+    code: str | None,
+    message: str,
+    variables: Mapping[str, object],
+) -> WorkReport:
+    """Report an error that the process knows: the node's error handler takes over, with ``variables``, or an incident opens.
+
+    Raises:
+        LockLostError: As ``complete``, and so all others.
+    """
+    check_texts(error_code=code)
+    changes = _returned(variables).changes
+    failure = Failure(
+        kind=FailureKind.BUSINESS, error_type="BusinessError", message=storable(message), code=code
+    )
+    return await _report(services, claim, ReportKind.BUSINESS_ERROR, Raised(failure, changes))
+
+
+async def fail(
+    services: Services,
+    claim: Claim,
+    *,
+    message: str,
+    details: str,
+    retries: int | None = None,
+    delay: timedelta | None = None,
+) -> WorkReport:
+    """Report a failure: the task waits for another attempt by its node's retry policy, or for a person.
+
+    Args:
+        details: A stack trace or the like, for the incident.
+        retries: Attempts that are left after this one, instead of the policy's count; 0 opens an incident.
+        delay: Until the next attempt, instead of the policy's.
+
+    Raises:
+        OperationError: ``retries`` or ``delay`` makes no sense.
+        LockLostError: As ``complete``, and so all others.
+    """
+    if retries is not None and not 0 <= retries < MAX_ATTEMPTS:
+        raise OperationError(f"a task has 0 to {MAX_ATTEMPTS - 1:,} attempts left, not {retries}")
+    if delay is not None and not timedelta(0) <= delay <= LONGEST_DELAY:
+        raise OperationError("the delay until the next attempt is 0 seconds to 365 days")
+    failure = Failure(
+        kind=FailureKind.TECHNICAL,
+        error_type="ExternalWorkerError",
+        message=storable(message),
+        stack_trace=storable(details),
+    )
+    return await _report(
+        services, claim, ReportKind.FAILED, Raised(failure), retries=retries, delay=delay
+    )
+
+
+async def extend(services: Services, claim: Claim, *, lock: timedelta) -> datetime:
+    """Let the lock end ``lock`` from now, also one that has lapsed and that nobody else has taken; return the end.
+
+    Raises:
+        OperationError: The lock makes no sense.
+        LockLostError: Somebody else has the task, or nobody has.
+        NotFoundError: The task is gone.
+    """
+    _check_lock(lock)
+    ends = await services.external_work.extend(claim, lock=lock)
+    if ends is None:
+        raise await _lost(services, claim)
+    return ends
+
+
+async def unlock(services: Services, claim: Claim) -> None:
+    """Give the task back undone: it is due at once for everybody, and no attempt is used.
+
+    Raises:
+        LockLostError: Somebody else has the task, or nobody has.
+        NotFoundError: The task is gone.
+    """
+    if not await services.external_work.unlock(claim):
+        raise await _lost(services, claim)
+
+
+async def _report(
+    services: Services,
+    claim: Claim,
+    kind: ReportKind,
+    reply: UserReply,
+    *,
+    retries: int | None = None,
+    delay: timedelta | None = None,
+) -> WorkReport:
+    held = await services.external_work.find_held(claim)
+    if held is None:
+        return await _earlier(services, claim, kind)
+    if retries is not None:
+        held = replace(held, task=replace(held.task, retries_left=retries + 1))
+    commit = _ReportingCommit(services, held, kind, delay)
+    outcome: Outcome = await finish_task(services, _Told(reply), held, commit)
+    if outcome.kind is OutcomeKind.OVERTAKEN:
+        raise too_many_races(f"report about task {claim.task_id}")
+    if commit.report is None:
+        return await _earlier(services, claim, kind)
+    return commit.report
+
+
+async def _earlier(services: Services, claim: Claim, kind: ReportKind) -> WorkReport:
+    """Return what was reported about a claim that is not held any more, if that is the same as now."""
+    report = await services.external_work.find_report(claim)
+    if report is None:
+        raise await _lost(services, claim)
+    if report.kind is not kind:
+        raise ConflictError(
+            f"task {claim.task_id} was reported as {report.kind} at {report.reported_at.isoformat()} already"
+        )
+    return report
+
+
+async def _lost(services: Services, claim: Claim) -> KikwiflowError:
+    if await services.reads.find_task(claim.task_id) is None:
+        return NotFoundError(
+            f"no task has the id {claim.task_id}; it is done, its instance was cancelled, or the id is wrong"
+        )
+    return LockLostError(
+        f"the lock of task {claim.task_id} is lost; drop what was done for it, whoever fetches it does it anew"
+    )
+
+
+class _Told:
+    """An invoker that knows what the user code of the head node came to, and can run nothing behind it."""
+
+    def __init__(self, reply: UserReply) -> None:
+        self._reply = reply
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """None: every step behind the reported one is left to workers."""
+        return NO_CAPABILITIES
+
+    async def perform(self, effect: UserCode) -> UserReply:  # noqa: ARG002 - there is one only
+        """Return the reply."""
+        return self._reply
+
+
+class _ReportingCommit:
+    """Commits what came of a report together with the record of it.
+
+    Attributes:
+        report: What was committed; None if nothing was.
+    """
+
+    def __init__(
+        self, services: Services, held: ClaimedTask, kind: ReportKind, delay: timedelta | None
+    ) -> None:
+        self.report: WorkReport | None = None
+        self._services = services
+        self._held = held
+        self._kind = kind
+        self._delay = delay
+
+    async def __call__(self, unit: UnitOfWork) -> Committed:
+        """Commit ``unit``."""
+        task, now = self._held.task, self._services.runtime.now()
+        decision, *others = unit.guards
+        if isinstance(decision, RescheduleTask) and self._delay is not None:
+            decision = replace(decision, due_at=now + self._delay)
+        report = WorkReport(
+            claim=self._held.claim,
+            kind=self._kind,
+            outcome=_OUTCOMES.get(type(decision), ReportOutcome.COMPLETED),
+            instance_id=task.instance_id,
+            node_id=task.node_id,
+            tenant_id=task.tenant_id,
+            reported_at=now,
+        )
+        changes = (*unit.changes, RecordReport(report))
+        committed = await self._services.runtime.commit(UnitOfWork((decision, *others), changes))
+        self.report = report
+        return committed
+
+
+_OUTCOMES: Mapping[type, ReportOutcome] = {
+    RescheduleTask: ReportOutcome.RETRY_SCHEDULED,
+    FailTask: ReportOutcome.INCIDENT_OPENED,
+}
+
+
+def _returned(variables: Mapping[str, object]) -> HandlerReturned:
+    values = normalize_all(variables)
+    return HandlerReturned(tuple(SetVariable(name, value) for name, value in values.items()))
+
+
+def _check_topics(topics: Collection[str]) -> None:
+    if not 1 <= len(topics) <= MAX_TOPICS:
+        raise OperationError(f"a fetch names 1 to {MAX_TOPICS} topics, not {len(topics)}")
+    for topic in topics:
+        check_texts(topic=topic)
+        if not topic.strip() or ":" in topic:
+            raise OperationError(f"{topic!r} is no topic: that is the name of a task handler")
+
+
+def _check_lock(lock: timedelta) -> None:
+    if not SHORTEST_LOCK <= lock <= LONGEST_LOCK:
+        raise OperationError("a lock lasts 1 second to 1 day")
