@@ -72,6 +72,7 @@ class Kikwiflow:
             runtime=store.runtime,
             definitions=store.definitions,
             reads=store.reads,
+            searches=store.searches,
             rules=store.rules,
             external_work=store.external_work,
             bulk=store.bulk,

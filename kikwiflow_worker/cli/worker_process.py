@@ -79,6 +79,7 @@ async def _run(
             runtime=store.runtime,
             definitions=store.definitions,
             reads=store.reads,
+            searches=store.searches,
             rules=store.rules,
             external_work=store.external_work,
             bulk=store.bulk,

@@ -28,6 +28,7 @@ from kikwiflow_worker.model.runtime import InstanceStatus
 from kikwiflow_worker.store.bulk import BulkStore
 from kikwiflow_worker.store.external_work import ExternalWork
 from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore
+from kikwiflow_worker.store.search import SearchStore
 from kikwiflow_worker.store.rules import RuleStore
 
 
@@ -74,6 +75,7 @@ class Services:
     runtime: RuntimeStore
     definitions: DefinitionStore
     reads: ReadStore
+    searches: SearchStore
     rules: RuleStore
     external_work: ExternalWork
     bulk: BulkStore

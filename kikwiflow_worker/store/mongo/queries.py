@@ -30,6 +30,7 @@ from kikwiflow_worker.store.mongo.keyset import (
     decode_cursor,
     encode_cursor,
 )
+from kikwiflow_worker.store.mongo.places import definitions_with_rows
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.views import (
     CompletedExternalTask,
@@ -140,6 +141,7 @@ class Queries:
         )
         if query.retrying:
             found |= {"status": TaskStatus.PENDING.value, "attempts": {"$gt": 0}}
+        found |= await self._versions_of(self._collections.tasks, query.node_id)
         found.setdefault("status", {"$in": [status.value for status in TaskStatus]})
         return await self._page(self._collections.tasks, found, CREATED, decode_task, limit, cursor)
 
@@ -156,9 +158,17 @@ class Queries:
         )
         if query.unassigned:
             found["assignee"] = {"$exists": False}
+        found |= await self._versions_of(self._collections.external_tasks, query.node_id)
         return await self._page(
             self._collections.external_tasks, found, CREATED, decode_external_task, limit, cursor
         )
+
+    async def _versions_of(self, collection: Collection, node_id: str | None) -> Document:
+        """Return what leads the index by node: all versions that have rows."""
+        if node_id is None:
+            return {}
+        with translated(f"listing {collection.name}"):
+            return {"processDefinitionId": {"$in": list(await definitions_with_rows(collection))}}
 
     async def list_incidents(
         self, query: IncidentQuery, *, limit: int = 50, cursor: str | None = None

@@ -14,8 +14,8 @@ from kikwiflow_worker.errors import ConfigurationError
 from kikwiflow_worker.store.answers import AnswerStore
 from kikwiflow_worker.store.bulk import BulkStore
 from kikwiflow_worker.store.external_work import ExternalWork
-from kikwiflow_worker.store.mongo.answers import Answers
 from kikwiflow_worker.store.mongo.access import mongo_access
+from kikwiflow_worker.store.mongo.answers import Answers
 from kikwiflow_worker.store.mongo.arrivals import Arrivals
 from kikwiflow_worker.store.mongo.bulk import MongoBulk
 from kikwiflow_worker.store.mongo.cancellation import Cancellation
@@ -47,6 +47,7 @@ from kikwiflow_worker.store.mongo.relay_care import MongoRelayCare
 from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.rules import Rules
 from kikwiflow_worker.store.mongo.runtime import CommitPaths, Runtime
+from kikwiflow_worker.store.mongo.searches import Searches
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
 from kikwiflow_worker.store.mongo.transactions import TransactionObserver, Transactions
@@ -62,6 +63,7 @@ from kikwiflow_worker.store.protocol import (
 )
 from kikwiflow_worker.store.relay import RelayCare, RelayStore
 from kikwiflow_worker.store.rules import RuleStore
+from kikwiflow_worker.store.search import SearchStore
 
 OLDEST_SERVER = (5, 0)
 """The first MongoDB whose ``$expr`` uses an index, which a claim needs."""
@@ -146,6 +148,7 @@ class MongoStore:
         self.relay: RelayStore = MongoRelay(collections, outbox, self._transactions, time)
         self.relay_care: RelayCare = MongoRelayCare(collections, outbox, self._transactions, time)
         self.reads: ReadStore = Queries(collections, time)
+        self.searches: SearchStore = Searches(collections, time)
         self.access = mongo_access(collections, audit_retention=options.audit_retention)
         self.answers: AnswerStore = Answers(collections.answers, time)
         self.runtime: RuntimeStore = Runtime(

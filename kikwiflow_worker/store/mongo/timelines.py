@@ -1,0 +1,243 @@
+"""What happened to one instance, and where it stands: from its events and its rows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kikwiflow_worker.errors import OperationError
+from kikwiflow_worker.model.events import EventType, NodeStatus, OutboxEvent
+from kikwiflow_worker.model.runtime import TaskStatus
+from kikwiflow_worker.model.texts import check_texts
+from kikwiflow_worker.store.mongo.codec import decode_value
+from kikwiflow_worker.store.mongo.driver import Collection, Document, fetched, settled
+from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.keyset import (
+    decode_parts,
+    encode_parts,
+    instant,
+    unknown_cursor,
+)
+from kikwiflow_worker.store.mongo.places import is_token
+from kikwiflow_worker.store.mongo.search_base import MAX_PAGE, SearchBase
+from kikwiflow_worker.store.mongo.windows import MAX_TIME_MS, every
+from kikwiflow_worker.store.search import (
+    EXAMINED_PER_ROW,
+    PATH_CAP,
+    Path,
+    Standing,
+    TimelineEvent,
+    Visit,
+)
+from kikwiflow_worker.store.views import Page
+
+_IN_ORDER = [("timestamp", 1), ("position", 1), ("_id", 1)]
+_EVENTS_CAP = 2 * PATH_CAP
+_PATH_FIELDS = {"eventType": 1, "timestamp": 1, "position": 1} | {
+    f"payload.{name}": 1
+    for name in (
+        "flowNodeDefinitionId",
+        "startedAt",
+        "finishedAt",
+        "nodeExecutionStatus",
+        "interruptedByNodeDefinitionId",
+        "errorMessage",
+        "chosenFlowId",
+    )
+}
+_ROW_FIELDS = dict.fromkeys(("type", "status", "taskDefinitionId", "attachedToRefId"), 1)
+_ROWS_CAP = 1_000
+
+
+class Timelines(SearchBase):
+    """What happened to one instance, and where it stands."""
+
+    async def list_events(
+        self,
+        instance_id: str,
+        *,
+        tenant_id: str | None = None,
+        types: tuple[EventType, ...] = (),
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[TimelineEvent]:
+        """Return what happened to an instance, in its order."""
+        check_texts(instance_id=instance_id)
+        limit = max(1, min(limit, MAX_PAGE))
+        # Events of other types lie between: they are read, and left out here, up to what a page may examine.
+        most = limit * EXAMINED_PER_ROW if types else limit
+        found = {"processInstanceId": instance_id}
+        after = _after(cursor) if cursor else {}
+        with translated("listing events"):
+            if not await self._belongs(instance_id, tenant_id):
+                return Page((), None)
+            events = self._collections.outbox_events.find(
+                every(found, after), max_time_ms=MAX_TIME_MS, hint="instance"
+            )
+            shown: list[Document] = []
+            examined = 0
+            last: Document | None = None
+            async for row in events.sort(_IN_ORDER).limit(most + 1):
+                if examined == most or len(shown) == limit:
+                    return Page(tuple(map(_timeline_event, shown)), _cursor(last))
+                examined += 1
+                last = row
+                if not types or row["eventType"] in types:
+                    shown.append(row)
+        return Page(tuple(map(_timeline_event, shown)), None)
+
+    async def find_path(self, instance_id: str, *, tenant_id: str | None = None) -> Path:
+        """Return the path that an instance took."""
+        check_texts(instance_id=instance_id)
+        with translated("looking for the path of an instance"):
+            if not await self._belongs(instance_id, tenant_id):
+                return Path(visits=(), flows=(), is_complete=False)
+            rows = await self._path_events(instance_id)
+            visits = [
+                visit
+                for row in rows
+                if row["eventType"] == EventType.FLOW_NODE_FINISHED
+                and (visit := _visit(row["payload"])) is not None
+            ]
+            if not visits:
+                visits = await self._completed(instance_id)
+                return Path(visits=tuple(visits[:PATH_CAP]), flows=(), is_complete=False)
+        is_whole = (
+            rows[0]["eventType"] == EventType.PROCESS_INSTANCE_STARTED and len(rows) < _EVENTS_CAP
+        )
+        flows = dict.fromkeys(
+            row["payload"]["chosenFlowId"]
+            for row in rows
+            if row["eventType"] == EventType.GATEWAY_ANSWER_RESOLVED
+            and row["payload"].get("chosenFlowId")
+        )
+        return Path(
+            visits=tuple(visits[:PATH_CAP]),
+            flows=tuple(flows),
+            is_complete=is_whole and len(visits) <= PATH_CAP,
+        )
+
+    async def _path_events(self, instance_id: str) -> list[Document]:
+        events = self._collections.outbox_events.find(
+            {"processInstanceId": instance_id},
+            _PATH_FIELDS,
+            max_time_ms=MAX_TIME_MS,
+            hint="instance",
+        )
+        rows = await fetched(events.sort(_IN_ORDER), _EVENTS_CAP)
+        # All events of a commit are of one instant, and the start of an instance is told with its first segment.
+        return sorted(rows, key=lambda row: row["eventType"] != EventType.PROCESS_INSTANCE_STARTED)
+
+    async def _completed(self, instance_id: str) -> list[Visit]:
+        """Return the visits that are known without events: of external tasks."""
+        completions = self._collections.completed_external_tasks.find(
+            {"processInstanceId": instance_id}, max_time_ms=MAX_TIME_MS, hint="instance"
+        )
+        rows = await fetched(completions, PATH_CAP)
+        return [
+            Visit(
+                node_id=row["taskDefinitionId"],
+                started_at=None,
+                finished_at=row["completedAt"],
+                status=NodeStatus.SUCCESS,
+            )
+            for row in sorted(rows, key=lambda row: (row["completedAt"], row["_id"]))
+        ]
+
+    async def find_standing(
+        self, instance_id: str, *, tenant_id: str | None = None
+    ) -> Mapping[str, Standing]:
+        """Return where a running instance stands, by node; of the first thousand rows of each kind."""
+        check_texts(instance_id=instance_id, tenant_id=tenant_id)
+        found: Document = {"processInstanceId": instance_id}
+        if tenant_id is not None:
+            found["tenantId"] = tenant_id
+        standing: dict[str, Standing] = {}
+        with translated("looking where an instance stands"):
+            for collection in (self._collections.tasks, self._collections.external_tasks):
+                for row in await _rows(collection, found):
+                    failed = row["status"] == TaskStatus.ERROR
+                    if not failed and not is_token(row):
+                        continue
+                    known = standing.get(row["taskDefinitionId"], Standing(0))
+                    standing[row["taskDefinitionId"]] = Standing(
+                        known.tokens + 1, known.failed + failed
+                    )
+        return standing
+
+    async def _belongs(self, instance_id: str, tenant_id: str | None) -> bool:
+        """Return whether an instance, which may be forgotten by now, is of this tenant."""
+        if tenant_id is None:
+            return True
+        check_texts(tenant_id=tenant_id)
+        for collection in (self._collections.instances, self._collections.history):
+            row = await _one(collection, {"_id": instance_id}, {"tenantId": 1})
+            if row is not None:
+                return bool(row.get("tenantId") == tenant_id)
+        row = await _one(
+            self._collections.outbox_events,
+            {"processInstanceId": instance_id},
+            {"payload.tenantId": 1},
+        )
+        return row is not None and row["payload"].get("tenantId") == tenant_id
+
+
+async def _rows(collection: Collection, found: Document) -> list[Document]:
+    cursor = collection.find(found, _ROW_FIELDS, max_time_ms=MAX_TIME_MS, hint="instance_created")
+    return await fetched(cursor, _ROWS_CAP)
+
+
+async def _one(collection: Collection, found: Document, fields: Document) -> Document | None:
+    row: Document | None = await settled(
+        collection.find_one(found, fields, max_time_ms=MAX_TIME_MS)
+    )
+    return row
+
+
+def _visit(payload: Mapping[str, Any]) -> Visit | None:
+    node_id, finished_at = payload.get("flowNodeDefinitionId"), payload.get("finishedAt")
+    if node_id is None or finished_at is None:
+        return None
+    return Visit(
+        node_id=node_id,
+        started_at=payload.get("startedAt"),
+        finished_at=finished_at,
+        status=NodeStatus(payload["nodeExecutionStatus"]),
+        interrupted_by=payload.get("interruptedByNodeDefinitionId"),
+        error=payload.get("errorMessage"),
+    )
+
+
+def _timeline_event(row: Document) -> TimelineEvent:
+    payload = {name: decode_value(value) for name, value in row["payload"].items()}
+    event = OutboxEvent(
+        id=row["_id"],
+        type=EventType(row["eventType"]),
+        timestamp=row["timestamp"],
+        instance_id=row["processInstanceId"],
+        definition_id=row["processDefinitionId"],
+        payload=payload,
+    )
+    return TimelineEvent(event, _cursor(row))
+
+
+def _cursor(row: Document | None) -> str:
+    if row is None:  # a page without a last row has no next one
+        raise OperationError("there is no such page")
+    return encode_parts(row["timestamp"].isoformat(), row["position"], row["_id"])
+
+
+def _after(cursor: str) -> Document:
+    try:
+        at, position, event_id = decode_parts(cursor)
+        when = instant(at)
+        place = int(position)  # type: ignore[call-overload]
+        check_texts(id=event_id)
+    except (ValueError, TypeError, OverflowError, OperationError) as error:
+        raise unknown_cursor() from error
+    return {
+        "timestamp": {"$gte": when},
+        "$or": [
+            {"timestamp": {"$gt": when}},
+            {"timestamp": when, "position": {"$gt": place}},
+            {"timestamp": when, "position": place, "_id": {"$gt": event_id}},
+        ],
+    }
