@@ -6,7 +6,14 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from kikwiflow_worker.management.web import inbox, instance_search, overview, waiting
+from kikwiflow_worker.management.web import (
+    bulk_jobs,
+    inbox,
+    incidents,
+    instance_search,
+    overview,
+    waiting,
+)
 from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH, link
 from kikwiflow_worker.management.web.pages import page_router
 
@@ -16,6 +23,8 @@ _PAGES: tuple[APIRouter, ...] = (
     overview.router,
     instance_search.router,
     inbox.router,
+    incidents.router,
+    bulk_jobs.router,
     waiting.router,
 )
 
