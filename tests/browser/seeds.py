@@ -1,0 +1,124 @@
+"""Something to see on every page."""
+
+import json
+from datetime import timedelta
+
+from kikwiflow_worker.store.views import WorkerRecord
+from tests.support.definitions import a_node, a_start, a_task, an_end
+from tests.support.management import Managed
+
+CRATE_NODES = (
+    a_start("WEIGH"),
+    a_task("WEIGH", "END", commitBefore=True, retryPolicy={"maxRetries": 5, "strategy": "LINEAR", "intervals": ["PT1H"]}),
+    an_end(),
+)  # fmt: skip
+LETTER_NODES = (
+    a_start("STAMP"),
+    a_task("STAMP", "END", commitBefore=True, executor="nobody_has_it"),
+    an_end(),
+)
+ORDER_NODES = (
+    a_start("REVIEW"),
+    a_node("REVIEW", "EXTERNAL_TASK", "DECIDE", name="Review the order"),
+    a_node("DECIDE", "EXCLUSIVE_GATEWAY",
+        {"targetNodeId": "END", "id": "yes", "name": "yes", "expectedAnswer": "true"},
+        {"targetNodeId": "STAMP", "id": "no", "name": "no", "isDefault": True, "handlesNull": True},
+        name="Released?", providerType="VARIABLE", providerVariable="released"),
+    a_task("STAMP", "END"),
+    an_end(),
+)  # fmt: skip
+
+HOSTILE = (
+    "<script data-planted>alert(1)</script>",
+    '"><img data-planted src=x onerror=alert(1)>',
+    "'\"><svg data-planted onload=alert(1)></svg>",
+    "</textarea><b data-planted>bold</b>",
+    "</title></head><body data-planted onload=alert(1)>",
+    "javascript:alert(1)",
+    "{{ 7 * 7 }}${7 * 7}<%= 7 * 7 %>",
+    "--><style data-planted>*{display:none}</style>",
+    "]]><a data-planted href='javascript:alert(1)'>x</a>",
+    '" autofocus onfocus=alert(1) data-planted="',
+    "\u2028<iframe data-planted srcdoc='<script>parent.alert(1)</script>'></iframe>",
+    "<use data-planted href='data:image/svg+xml,<svg id=x onload=alert(1)/>#x'/>",
+)
+"""Texts that do something where they are taken for HTML, an attribute, a template or an address."""
+
+
+async def fill(managed: Managed) -> dict[str, str]:
+    """Store instances in every state and a worker; return the ids of some of them."""
+    waiting = await managed.a_waiting_parcel("PARCEL-1")
+    await managed.a_waiting_parcel("PARCEL-2")
+    failed = await managed.a_failed_parcel("PARCEL-3")
+    ended = await managed.an_ended_parcel("PARCEL-4")
+    later = await managed.a_waiting_parcel("PARCEL-5")
+    await managed.kikwiflow.complete((await managed.task_of(later)).id, {}, completed_by="ann")
+    await managed.deploy(*CRATE_NODES, key="crate")
+    await managed.kikwiflow.start("crate", "CRATE-1", variables={"broken": True})
+    await managed.work()
+    await managed.deploy(*LETTER_NODES, key="letter")
+    await managed.kikwiflow.start("letter", "LETTER-1")
+    await managed.deploy(*ORDER_NODES, key="order")
+    order = await managed.kikwiflow.start("order", "ORDER-1", variables={"amount": 150})
+    await record_worker(managed)
+    return {
+        "definition": waiting.definition_id,
+        "waiting": waiting.id,
+        "failed": failed.instance_id,
+        "ended": ended.id,
+        "order": order.id,
+        "task": (await managed.task_of(order, "REVIEW")).id,
+        "catch": (await managed.task_of(waiting, "RECALL")).id,
+    }
+
+
+async def record_worker(managed: Managed, name: str = "bench") -> None:
+    """Let a worker have reported just now."""
+    now = managed.services.runtime.now()
+    record = WorkerRecord(
+        id=f"{name}.1",
+        instance_name=name,
+        host="host-1",
+        pid=4711,
+        version="0.1.0",
+        started_at=now - timedelta(hours=3),
+        seen_at=now,
+        state="running",
+        slots=10,
+        running=4,
+        handlers=("weigh_parcel",),
+    )
+    await managed.services.reads.record_worker(record)
+
+
+async def fill_with_malice(managed: Managed) -> dict[str, str]:
+    """Store every hostile text in every place that takes a text; return the ids of the last ones."""
+    ids: dict[str, str] = {}
+    for number, text in enumerate(HOSTILE):
+        key = f"evil-{number}"
+        nodes = (
+            a_start("WEIGH"),
+            a_task("WEIGH", "ASK", commitBefore=True, retryPolicy={"maxRetries": 1}, name=text),
+            a_node("ASK", "EXTERNAL_TASK", "DECIDE", name=text, description=text),
+            a_node("DECIDE", "EXCLUSIVE_GATEWAY",
+                {"targetNodeId": "END", "id": "a", "name": text, "expectedAnswer": text},
+                {"targetNodeId": "END", "id": "b", "name": text, "isDefault": True},
+                name=text, providerType="VARIABLE", providerVariable="answer"),
+            an_end(),
+        )  # fmt: skip
+        definition_id = await managed.deploy(*nodes, key=key, name=text, description=text)
+        variables = {text.replace("\0", ""): text, "nested": {text: [text]}}
+        waiting = await managed.kikwiflow.start(
+            key, text, variables=variables, started_by=text, origin=text
+        )
+        failed = await managed.kikwiflow.start(key, text, variables={**variables, "broken": True})
+        await managed.work()
+        incident = await managed.incident_of(failed)
+        said = {"message": text, "stackTrace": json.dumps(text) + text}
+        managed.data.incidents.update_one({"_id": incident.id}, {"$set": said})
+        task = await managed.task_of(waiting, "ASK")
+        await managed.kikwiflow.claim(task.id, assignee=text)
+        ids |= {"definition": definition_id, "waiting": waiting.id, "failed": failed.id}
+        ids["task"] = task.id
+    await record_worker(managed, HOSTILE[1])
+    return ids
