@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from fastapi import Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Path, Query
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from kikwiflow_worker.errors import VariableError
 from kikwiflow_worker.management.privacy import (
     Asking,
     OfInstance,
@@ -37,6 +38,27 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Rows of a page.")]
 Cursor = Annotated[
     str | None, Query(max_length=1000, description="The nextCursor of the page before.")
 ]
+
+
+NOT_BLANK = r"\S"
+"""What a text that must say something matches."""
+
+LARGEST_INT = 2**31 - 1
+"""Of what is stored as a number of 32 bits, such as a version."""
+
+
+def _in_utc(at: datetime) -> datetime:
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is too close to the end of the calendar") from None
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+"""An instant that a caller gives, with its time zone."""
+
+Id = Annotated[str, Path(min_length=1)]
+Version = Annotated[int, Field(ge=1, le=LARGEST_INT)]
 
 
 class Shape(BaseModel):
@@ -70,7 +92,7 @@ class NewVariable(Body):
 
     value: Any
     name: str | None = None
-    is_transient: bool = False
+    is_transient: Literal[False] = False
 
 
 class PageOf(Shape, Generic[T]):
@@ -252,5 +274,12 @@ def variables_of(variables: Variables, policy: VariablePolicy) -> dict[str, Vari
 
 
 def values_of(variables: Mapping[str, NewVariable]) -> dict[str, object]:
-    """Return the values that a caller wants to set."""
+    """Return the values that a caller wants to set.
+
+    Raises:
+        VariableError: A variable names itself otherwise.
+    """
+    for name, variable in variables.items():
+        if variable.name not in {None, name}:
+            raise VariableError(name, "has another name in it; leave that out, or give the same")
     return {name: variable.value for name, variable in variables.items()}
