@@ -1,47 +1,43 @@
-"""Routes of process instances."""
+"""Routes that start and change process instances."""
 
 from decimal import Decimal
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Response
 from pydantic import Field
 
+from kikwiflow_worker.management.api.definitions import Migrate, Verdict
+from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
+    NOT_BLANK,
     Body,
-    Cursor,
-    IncidentShape,
+    Id,
     InstanceShape,
-    Limit,
     NewVariable,
-    PageOf,
+    Version,
     shown_instance,
-    shown_instances,
-    shown_page,
     values_of,
 )
-from kikwiflow_worker.management.backend import Operator, Viewer
+from kikwiflow_worker.management.backend import Operator
 from kikwiflow_worker.management.privacy import check_writes
-from kikwiflow_worker.model.runtime import InstanceStatus
-from kikwiflow_worker.operations import instances, variables
+from kikwiflow_worker.management.problems import Code
+from kikwiflow_worker.operations import instances, migration, variables
 from kikwiflow_worker.operations.instances import StartRequest
-from kikwiflow_worker.store.views import IncidentQuery, InstanceQuery
 
 router = APIRouter(prefix="/process-instances", tags=["process instances"])
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(min_length=1, max_length=255, description="A repeated request with it changes nothing."),
-]
+_LARGEST_VALUE = 10**28
+IdempotencyKey = Annotated[str | None, Header(include_in_schema=False)]
 
 
 class Start(Body):
     """What an instance is started with."""
 
-    process_definition_key: str = Field(min_length=1)
-    business_key: str = Field(min_length=1)
-    version: int | None = Field(None, ge=1)
+    process_definition_key: str = Field(min_length=1, pattern=NOT_BLANK)
+    business_key: str = Field(min_length=1, pattern=NOT_BLANK)
+    version: Version | None = None
     variables: dict[str, NewVariable] = Field(default_factory=dict)
-    business_value: Decimal | None = None
+    business_value: Decimal | None = Field(None, ge=-_LARGEST_VALUE, le=_LARGEST_VALUE)
     origin: str | None = None
     priority: int = Field(5, ge=0, le=9)
 
@@ -58,7 +54,14 @@ class UnsetVariables(Body):
     variable_names: list[str]
 
 
-@router.post("", status_code=201, operation_id="startInstance")
+@router.post(
+    "",
+    status_code=201,
+    operation_id="startInstance",
+    responses=refuses(
+        Code.DEFINITION_NOT_FOUND, Code.CONFLICT, Code.STEP_FAILED, Code.INVALID_VARIABLE
+    ),
+)
 async def start(
     caller: Operator, body: Start, idempotency_key: IdempotencyKey = None
 ) -> InstanceShape:
@@ -76,39 +79,16 @@ async def start(
         priority=body.priority,
     )
     started = await instances.start(caller.services, caller.invoker, request)
+    caller.concerns(instance_id=started.id)
     return await shown_instance(caller, started)
 
 
-@router.get("", operation_id="listInstances")
-async def list_instances(
-    caller: Viewer,
-    *,
-    process_definition_key: Annotated[str | None, Query(alias="processDefinitionKey")] = None,
-    business_key: Annotated[str | None, Query(alias="businessKey")] = None,
-    status: InstanceStatus | None = None,
-    ended: bool = False,
-    limit: Limit = 20,
-    cursor: Cursor = None,
-) -> PageOf[InstanceShape]:
-    """List running instances, or ended ones, newest first."""
-    query = InstanceQuery(
-        ended=ended,
-        definition_key=process_definition_key,
-        business_key=business_key,
-        status=status.value if status else None,
-    )
-    page = await caller.services.reads.list_instances(query, limit=limit, cursor=cursor)
-    return await shown_instances(caller, page)
-
-
-@router.get("/{instance_id}", operation_id="getInstance")
-async def get_instance(caller: Viewer, instance_id: str) -> InstanceShape:
-    """Return a running instance, or one that ended within the retention."""
-    return await shown_instance(caller, await instances.get_instance(caller.services, instance_id))
-
-
-@router.put("/{instance_id}/variables", operation_id="setVariables")
-async def set_variables(caller: Operator, instance_id: str, body: SetVariables) -> InstanceShape:
+@router.put(
+    "/{instance_id}/variables",
+    operation_id="setVariables",
+    responses=refuses(Code.NOT_FOUND, Code.INVALID_VARIABLE),
+)
+async def set_variables(caller: Operator, instance_id: Id, body: SetVariables) -> InstanceShape:
     """Set variables of a running instance: all of them or none."""
     await check_writes(caller, instance_id, body.variables)
     changed = await variables.set_variables(
@@ -117,10 +97,12 @@ async def set_variables(caller: Operator, instance_id: str, body: SetVariables) 
     return await shown_instance(caller, changed)
 
 
-@router.put("/{instance_id}/variables/unset", operation_id="unsetVariables")
-async def unset_variables(
-    caller: Operator, instance_id: str, body: UnsetVariables
-) -> InstanceShape:
+@router.put(
+    "/{instance_id}/variables/unset",
+    operation_id="unsetVariables",
+    responses=refuses(Code.NOT_FOUND, Code.INVALID_VARIABLE),
+)
+async def unset_variables(caller: Operator, instance_id: Id, body: UnsetVariables) -> InstanceShape:
     """Remove variables of a running instance; names that do not exist are no error."""
     await check_writes(caller, instance_id, body.variable_names)
     changed = await variables.unset_variables(
@@ -129,46 +111,74 @@ async def unset_variables(
     return await shown_instance(caller, changed)
 
 
-@router.post("/{instance_id}/cancel", status_code=204, operation_id="cancelInstance")
-async def cancel(caller: Operator, instance_id: str) -> Response:
+@router.post(
+    "/{instance_id}/cancel",
+    status_code=204,
+    operation_id="cancelInstance",
+    responses=refuses(Code.NOT_FOUND, Code.CONFLICT),
+)
+async def cancel(caller: Operator, instance_id: Id) -> Response:
     """Cancel a running instance with all its tasks and children."""
     await instances.cancel(caller.services, instance_id, cancelled_by=caller.identity.actor)
     return Response(status_code=204)
 
 
-@router.post("/{instance_id}/suspend", status_code=204, operation_id="suspendInstance")
-async def suspend(caller: Operator, instance_id: str) -> Response:
+@router.post(
+    "/{instance_id}/suspend",
+    status_code=204,
+    operation_id="suspendInstance",
+    responses=refuses(Code.NOT_FOUND, Code.CONFLICT),
+)
+async def suspend(caller: Operator, instance_id: Id) -> Response:
     """Let an instance rest where it is: steps under way are finished, none begins."""
     await instances.suspend(caller.services, instance_id)
     return Response(status_code=204)
 
 
-@router.post("/{instance_id}/resume", status_code=204, operation_id="resumeInstance")
-async def resume(caller: Operator, instance_id: str) -> Response:
+@router.post(
+    "/{instance_id}/resume",
+    status_code=204,
+    operation_id="resumeInstance",
+    responses=refuses(Code.NOT_FOUND, Code.CONFLICT),
+)
+async def resume(caller: Operator, instance_id: Id) -> Response:
     """Let a suspended instance go on."""
     await instances.resume(caller.services, instance_id)
     return Response(status_code=204)
 
 
-@router.delete("/{instance_id}", status_code=204, operation_id="deleteInstance")
-async def delete(caller: Operator, instance_id: str) -> Response:
+@router.post(
+    "/{instance_id}/migrate",
+    operation_id="migrateInstance",
+    responses=refuses(Code.NOT_FOUND, Code.DEFINITION_NOT_FOUND, Code.CONFLICT),
+)
+async def migrate(caller: Operator, instance_id: Id, body: Migrate) -> Verdict:
+    """Let a running instance go on with another version of its definition, or say whether it could."""
+    verdict = await migration.migrate(
+        caller.services, instance_id, version=body.version, dry_run=body.dry_run
+    )
+    return Verdict.of(verdict)
+
+
+@router.delete(
+    "/{instance_id}",
+    status_code=204,
+    operation_id="deleteInstance",
+    responses=refuses(Code.NOT_FOUND),
+)
+async def delete(caller: Operator, instance_id: Id) -> Response:
     """Remove an instance and its record; a running one is cancelled first."""
     await instances.delete(caller.services, instance_id, deleted_by=caller.identity.actor)
     return Response(status_code=204)
 
 
-@router.put("/{instance_id}", status_code=204, operation_id="deleteInstanceByPut", deprecated=True)
-async def delete_by_put(caller: Operator, instance_id: str) -> Response:
+@router.put(
+    "/{instance_id}",
+    status_code=204,
+    operation_id="deleteInstanceByPut",
+    deprecated=True,
+    responses=refuses(Code.NOT_FOUND),
+)
+async def delete_by_put(caller: Operator, instance_id: Id) -> Response:
     """Remove an instance, as Kikwiflow has it; use DELETE."""
     return await delete(caller, instance_id)
-
-
-@router.get("/{instance_id}/incidents", operation_id="listIncidentsOfInstance")
-async def list_incidents(
-    caller: Viewer, instance_id: str, limit: Limit = 20, cursor: Cursor = None
-) -> PageOf[IncidentShape]:
-    """List the incidents of an instance, resolved ones included, newest first."""
-    await instances.get_instance(caller.services, instance_id)
-    query = IncidentQuery(instance_id=instance_id, status=None)
-    page = await caller.services.reads.list_incidents(query, limit=limit, cursor=cursor)
-    return await shown_page(caller, page, IncidentShape.of)

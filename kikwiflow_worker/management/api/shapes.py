@@ -26,6 +26,7 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
 )
 from kikwiflow_worker.model.variables import Variables
+from kikwiflow_worker.store.search import Count
 from kikwiflow_worker.store.views import Page
 
 T = TypeVar("T")
@@ -100,6 +101,18 @@ class PageOf(Shape, Generic[T]):
 
     items: list[T]
     next_cursor: str | None = None
+
+
+class CountShape(Shape):
+    """How many there are, or, if ``isCapped``, how many there are at least."""
+
+    total: int
+    is_capped: bool
+
+    @classmethod
+    def of(cls, count: Count) -> "CountShape":
+        """Return the document of ``count``."""
+        return cls(total=count.value, is_capped=count.is_capped)
 
 
 class InstanceShape(Shape):
