@@ -10,7 +10,7 @@ from kikwiflow_worker.engine.time_values import delay_after
 from kikwiflow_worker.engine.timing_rules import ANY_INSTANT
 from kikwiflow_worker.errors import ExecutionError, Problem
 from kikwiflow_worker.model.file_problems import closest
-from kikwiflow_worker.model.nodes import FlowNode
+from kikwiflow_worker.model.nodes import TOPIC, ExecutableTaskNode, FlowNode
 
 _PREFIX = "kikwiflow."
 
@@ -18,6 +18,8 @@ _READ: Mapping[str, tuple[str, ...]] = {
     "BOUNDARY_NON_INTERRUPTIVE_TIMER": (TIME_ZONE, MISSED_FIRES, MAX_CATCH_UP),
     "CALL_ACTIVITY_COORDINATOR": (OUTPUTS,),
     "EVENT_THROWER": (KEEP_FOR,),
+    "EXECUTABLE_TASK": (TOPIC,),
+    "EXTERNAL_TASK": (TOPIC,),
 }
 _ALL = tuple(name for names in _READ.values() for name in names)
 
@@ -38,10 +40,24 @@ def property_problems(node: FlowNode) -> Iterator[Problem]:
             )
         elif name not in _READ.get(node.type, ()):
             yield warning(path, f"{name!r} has no effect on {node.type}", "remove it")
+        elif name == TOPIC:
+            yield from _topic_problems(node, path, value)
         elif name == KEEP_FOR:
             yield from _length_problems(path, value)
         elif name == OUTPUTS:
             yield from _output_problems(path, value)
+
+
+def _topic_problems(node: FlowNode, path: str, value: str) -> Iterator[Problem]:
+    """Yield what is wrong with a topic; an external task that has a good one is read as an executable task."""
+    if not isinstance(node, ExecutableTaskNode):
+        yield error(path, f"{value!r} names no topic", "write a name, such as render_invoice")
+    elif node.handler_name != value:
+        yield warning(
+            path,
+            f"executor {node.handler_name!r} names the handler, so the topic has no effect",
+            "remove it: external workers fetch by the name of the handler",
+        )
 
 
 def _length_problems(path: str, value: str) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 from kikwiflow_worker.errors import ExecutionError, InvalidDefinitionError, Problem
 from kikwiflow_worker.model.file_problems import type_problems, unknown_field_warnings
 from kikwiflow_worker.model.json_source import canonical_source, checksum, read_object
-from kikwiflow_worker.model.nodes import FilePart, FlowNode, Properties, Text
+from kikwiflow_worker.model.nodes import TOPIC, FilePart, FlowNode, Properties, Text
 
 __all__ = [
     "DefinitionFile",
@@ -130,6 +130,7 @@ def parse_definition(source: str | bytes, *, name: str = "definition") -> Parsed
         InvalidDefinitionError: The file cannot be read. Carries everything that is wrong, and the warnings.
     """
     data, canonical = read_object(source, name=name)
+    data = _with_handlers(data)
     warnings = unknown_field_warnings(data, known=_File)
     try:
         parsed = _File.model_validate(_with_map_keys(data))
@@ -146,6 +147,24 @@ def parse_definition(source: str | bytes, *, name: str = "definition") -> Parsed
         checksum=checksum(canonical),
     )
     return ParsedDefinition(file, tuple(warnings))
+
+
+def _with_handlers(data: Mapping[str, object]) -> dict[str, object]:
+    """Return the file with each external task that names a topic as what it is: a task whose handler has that name."""
+    nodes = data.get("flowNodes")
+    if not isinstance(nodes, Mapping):
+        return dict(data)
+    return {**data, "flowNodes": {key: _with_handler(node) for key, node in nodes.items()}}
+
+
+def _with_handler(node: object) -> object:
+    if not isinstance(node, Mapping) or node.get("type") != "EXTERNAL_TASK":
+        return node
+    properties = node.get("extensionProperties")
+    topic = properties.get(TOPIC) if isinstance(properties, Mapping) else None
+    if not isinstance(topic, str) or not topic.strip():
+        return node
+    return {**node, "type": "EXECUTABLE_TASK", "executor": topic}
 
 
 def _with_map_keys(data: Mapping[str, object]) -> dict[str, object]:

@@ -46,6 +46,9 @@ Text = Annotated[str, BeforeValidator(_as_text)]
 Flag = Annotated[bool, Field(strict=True), BeforeValidator(_as_flag)]
 """A boolean; the texts ``true`` and ``false`` and numbers are taken as well."""
 
+TOPIC = "kikwiflow.topic"
+"""Of an external task that programs do instead of people: the name by which workers in any language fetch it."""
+
 Properties = Annotated[Mapping[str, Text], BeforeValidator(_without_nulls)]
 """Free data of the author; the engine reads some that begin with ``kikwiflow.`` (``engine.property_rules``)."""
 
@@ -255,7 +258,7 @@ class ExecutableTaskNode(_Node):
 
 
 class ExternalTaskNode(_Node):
-    """Waits until someone outside completes it."""
+    """Waits until someone outside completes it; one that names a topic is read as an ``ExecutableTaskNode``."""
 
     type: Literal["EXTERNAL_TASK"]
     boundary_event_ids: tuple[Text, ...] = ()
