@@ -23,10 +23,10 @@ ROWS = 25
 Filter = Annotated[str, Query(max_length=500)]
 
 SHOWN = {
-    "open": "Nobody's",
+    "open": "Unclaimed",
     "mine": "Mine",
-    "people": "All of people",
-    "all": "Messages too",
+    "people": "All",
+    "all": "With messages",
 }
 """What the inbox can show, and how it is called."""
 

@@ -54,9 +54,8 @@ async def overview(request: Request, caller: Viewer) -> HTMLResponse:
     """Show what needs attention, the most urgent first."""
     searches = caller.services.searches
     incidents = await searches.search_incidents(IncidentSearch(), limit=FEW)
-    tasks = await searches.search_external_tasks(
-        ExternalTaskSearch(unassigned=True, for_people=True), limit=FEW
-    )
+    unclaimed = ExternalTaskSearch(unassigned=True, for_people=True)
+    tasks = await searches.search_external_tasks(unclaimed, limit=FEW)
     waits = await searches.list_handler_waits()
     return render(
         request,
@@ -66,7 +65,7 @@ async def overview(request: Request, caller: Viewer) -> HTMLResponse:
         tasks=tasks.items,
         open_incidents=await searches.count_incidents(IncidentSearch()),
         retrying=await searches.count_tasks(TaskSearch(retrying=True)),
-        for_people=await searches.count_external_tasks(ExternalTaskSearch(unassigned=True)),
+        for_people=await searches.count_external_tasks(unclaimed),
         due=due_of(waits),
         oldest=min((wait.oldest for wait in waits), default=None),
         unserved=[wait for wait in waits if not wait.is_served],
