@@ -81,6 +81,7 @@ class Kikwiflow:
             event_level=store.options.outbox.level,
         )
         self.access = store.access
+        self.answers = store.answers
         self._clock = clock or SystemClock()
         self._handlers = HandlerRuntime(registry_of(handlers), threads=8)
 

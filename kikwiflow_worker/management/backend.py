@@ -1,19 +1,21 @@
 """What the routes and pages work with, already narrowed to whoever asks."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
 from kikwiflow_worker.management.headers import SAFE_METHODS
+from kikwiflow_worker.management.idempotency import reserve
 from kikwiflow_worker.management.identity import Identity, Role
 from kikwiflow_worker.management.problems import PermissionDeniedError
-from kikwiflow_worker.management.security.auditing import Audited, audited
+from kikwiflow_worker.management.security.auditing import Audited, begin_change
 from kikwiflow_worker.management.web_session import check_csrf
 from kikwiflow_worker.operations.scoping import scoped
 from kikwiflow_worker.operations.services import Invoker, Services
 from kikwiflow_worker.store.access import Access, AuditLog
+from kikwiflow_worker.store.answers import AnswerStore
 from kikwiflow_worker.store.tenant_reads import TenantAuditLog
 
 
@@ -37,12 +39,14 @@ class Backend:
         services: Of the system, narrowed to nobody: ``scoped`` is what a request may use.
         new_invoker: An invoker without handlers: what needs one is left to the workers.
         access: Tokens, sessions and the audit.
+        answers: Those of requests that carried an idempotency key.
     """
 
     services: Services
     new_invoker: Callable[[], Invoker]
     authenticator: Authenticator
     access: Access
+    answers: AnswerStore
 
     def scoped(self, identity: Identity) -> Services:
         """Return the services as one identity may use them: every port narrowed to its tenant."""
@@ -77,23 +81,28 @@ def requires(role: Role) -> Callable[..., object]:
     """Return a dependency that gives the ``Caller`` if it has ``role``, and refuses the request if not.
 
     What changes something is checked to come from a page of ours or a program, and recorded: nothing is changed unless the
-    record of it was written before.
+    record of it was written before. What a viewer may do changes nothing, even if it is asked by a POST.
     """
 
-    async def caller(request: Request) -> AsyncIterator[Caller]:
+    async def caller(request: Request) -> Caller:
         backend: Backend = request.app.state.backend
         identity = await backend.authenticator.identify(request)
+        request.state.actor = identity.actor
         services, invoker = backend.scoped(identity), backend.new_invoker()
         if request.method in SAFE_METHODS:
             _check_role(identity, role, request)
-            yield Caller(identity, services, invoker)
-            return
-        async with audited(
-            request, identity, backend.access.audit, now=backend.services.runtime.now
-        ) as entry:
+            return Caller(identity, services, invoker)
+        await check_csrf(request, identity)
+        if identity.may(role):
+            await reserve(request, identity, backend.answers)
+        if role is Role.VIEWER:
             _check_role(identity, role, request)
-            await check_csrf(request, identity)
-            yield Caller(identity, services, invoker, entry)
+            return Caller(identity, services, invoker)
+        audited = await begin_change(
+            request, identity, backend.access.audit, now=backend.services.runtime.now
+        )
+        _check_role(identity, role, request)
+        return Caller(identity, services, invoker, audited)
 
     return caller
 
@@ -105,7 +114,7 @@ def _check_role(identity: Identity, role: Role, request: Request) -> None:
         )
 
 
-Viewer = Annotated[Caller, Depends(requires(Role.VIEWER), scope="function")]
-Operator = Annotated[Caller, Depends(requires(Role.OPERATOR), scope="function")]
-Deployer = Annotated[Caller, Depends(requires(Role.DEPLOYER), scope="function")]
-Admin = Annotated[Caller, Depends(requires(Role.ADMIN), scope="function")]
+Viewer = Annotated[Caller, Depends(requires(Role.VIEWER))]
+Operator = Annotated[Caller, Depends(requires(Role.OPERATOR))]
+Deployer = Annotated[Caller, Depends(requires(Role.DEPLOYER))]
+Admin = Annotated[Caller, Depends(requires(Role.ADMIN))]

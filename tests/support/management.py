@@ -177,6 +177,7 @@ async def manage(
         kikwiflow.new_invoker,
         authenticator or OpenAuthenticator(),
         kikwiflow.access,
+        store.answers,
     )
     app = create_app(backend)
     transport = httpx.ASGITransport(app)

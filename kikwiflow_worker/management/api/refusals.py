@@ -52,19 +52,25 @@ def refuses(*codes: Code) -> Responses:
 def refused_with(codes: list[Code]) -> dict[str, Any]:
     """Return the description of one status that these codes have."""
     text = " ".join(f"{code.value}: {code.meaning}" for code in codes)
-    return {"description": text, "content": _REFERENCE}
+    names = [code.value for code in codes]
+    return {"description": text, "content": _REFERENCE, CODES: names}
 
+
+CODES = "x-codes"
+"""Beside each refusal in the API's description: which codes it may have."""
 
 COMMON: Mapping[str, tuple[Code, ...]] = {
     "all": (
         Code.BAD_REQUEST,
         Code.UNAUTHENTICATED,
         Code.FORBIDDEN,
+        Code.UNKNOWN_HOST,
         Code.UNPROCESSABLE,
         Code.INTERNAL,
         Code.STORE_UNAVAILABLE,
     ),
+    "change": (Code.CROSS_SITE,),
     "POST": (Code.IDEMPOTENCY_KEY_IN_USE, Code.IDEMPOTENCY_KEY_REUSED),
     "body": (Code.TOO_LARGE,),
 }
-"""The codes of all routes, of those of a method, and of those that take a body."""
+"""The codes of all routes, of those that change something, of POSTs, and of those that take a body."""
