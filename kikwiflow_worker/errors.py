@@ -9,7 +9,8 @@
     │  ├─ InvalidDefinitionError   carries all problems of a file
     │  └─ DefinitionNotFoundError
     ├─ ExecutionError              a step cannot be run as defined
-    │  └─ VariableError            a variable that cannot be stored
+    │  ├─ VariableError            a variable that cannot be stored
+    │  └─ EncryptionError          a variable that cannot be decrypted
     ├─ OperationError
     │  ├─ NotFoundError            no such instance, task, incident
     │  ├─ ConflictError            somebody else was faster, or the state forbids it
@@ -126,6 +127,10 @@ class VariableError(ExecutionError):
 
 class VariableTooLargeError(VariableError):
     """A variable, or all variables of an instance together, would pass the size limit."""
+
+
+class EncryptionError(ExecutionError):
+    """A stored value cannot be decrypted: its key is not here or another one, or the value was altered. It stays as it is."""
 
 
 class OperationError(KikwiflowError):

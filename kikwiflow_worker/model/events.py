@@ -10,7 +10,7 @@ from kikwiflow_worker.model.runtime import (
     Incident,
     ProcessInstance,
 )
-from kikwiflow_worker.model.variables import Value
+from kikwiflow_worker.model.variables import Value, readable
 
 SYSTEM_ACTOR = "__KIKWIFLOW_SYSTEM__"
 """The actor of what the engine does by itself."""
@@ -147,7 +147,7 @@ def _instance_payload(instance: ProcessInstance) -> dict[str, Value]:
         "processDefinitionId": instance.definition_id,
         "processDefinitionKey": instance.definition_key,
         "processDefinitionVersion": instance.definition_version,
-        "variables": dict(instance.variables),
+        "variables": readable(instance.variables),
         "startedAt": instance.started_at,
         "tenantId": instance.tenant_id,
         "origin": instance.origin,

@@ -7,7 +7,7 @@ pydantic models a mapping. What cannot be stored is refused then, by name.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
@@ -262,6 +262,38 @@ def _normal_decimal(name: str, value: Decimal, path: str) -> Decimal:
 
 def _at(path: str) -> str:
     return f" at {path}" if path else ""
+
+
+class UnreadableVariables(Mapping[str, Value]):
+    """Variables that this process cannot decrypt: their names are known, and what asks for a value gets the error.
+
+    Attributes:
+        stored: As the store has them, to write them elsewhere unchanged.
+        error: Why they cannot be read.
+    """
+
+    def __init__(
+        self, names: Iterable[str], stored: Mapping[str, object], error: Exception
+    ) -> None:
+        self._names = dict.fromkeys(names)
+        self.stored = stored
+        self.error = error
+
+    def __getitem__(self, name: str) -> Value:
+        if name not in self._names:
+            raise KeyError(name)
+        raise self.error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def readable(variables: Variables) -> dict[str, Value]:
+    """Return a copy of ``variables``, for records that must not fail: empty if they cannot be read."""
+    return {} if isinstance(variables, UnreadableVariables) else dict(variables)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

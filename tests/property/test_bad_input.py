@@ -20,8 +20,13 @@ from kikwiflow_worker.model.definition import parse_definition
 from kikwiflow_worker.model.variables import normalize, size_of, to_text
 from kikwiflow_worker.operations.deployment import check_definition
 from kikwiflow_worker.settings import Settings, load_settings, print_config
-from kikwiflow_worker.store.mongo.codec import decode_value, encode_value, escape_key, unescape_key
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
+from kikwiflow_worker.store.mongo.value_codec import (
+    decode_value,
+    encode_value,
+    escape_key,
+    unescape_key,
+)
 from tests.support.bad_input import (
     SECRET,
     arguments,

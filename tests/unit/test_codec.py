@@ -14,15 +14,17 @@ from kikwiflow_worker.model.runtime import Branch, ExecutableTask, TaskStatus, T
 from kikwiflow_worker.model.variables import Value, check_name, normalize, normalize_all
 from kikwiflow_worker.store.mongo.codec import (
     decode_task,
+    encode_task,
+)
+from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
+from kikwiflow_worker.store.mongo.value_codec import (
     decode_value,
     decode_variables,
-    encode_task,
     encode_value,
     encode_variables,
     escape_key,
     unescape_key,
 )
-from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 

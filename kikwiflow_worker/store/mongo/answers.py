@@ -1,6 +1,7 @@
 """Remembered answers: one document for each key, made before its request is carried out."""
 
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 from pymongo.errors import DuplicateKeyError
@@ -13,19 +14,24 @@ from kikwiflow_worker.store.answers import (
     Reservation,
     Reserved,
 )
-from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
+from kikwiflow_worker.store.mongo.collections import Collections
+from kikwiflow_worker.store.mongo.driver import Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.sealing import Sealing, open_sealed
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 
 LARGEST_REMEMBERED = 12 * 1024 * 1024
 """Bytes of an answer; of a larger one only its status is repeated, since a document of MongoDB may have 16 MB."""
 
+_BODY = "body"
+
 
 class Answers:
     """The answers of one database."""
 
-    def __init__(self, collection: Collection, server_time: ServerTime) -> None:
-        self._answers = collection
+    def __init__(self, collections: Collections, server_time: ServerTime) -> None:
+        self._answers = collections.answers
+        self._sealing = collections.sealing
         self._time = server_time
 
     async def reserve(self, key: str, *, fingerprint: str, hold: timedelta) -> Reservation:
@@ -62,7 +68,7 @@ class Answers:
             return InProgress()  # released this instant: the repeat is told to come again
         if found["fingerprint"] != fingerprint:
             return OfAnotherRequest()
-        return decode_answer(found) if "status" in found else InProgress()
+        return decode_answer(found, self._sealing) if "status" in found else InProgress()
 
     async def record(self, key: str, *, token: str, answer: Answer) -> None:
         """Remember an answer; see ``AnswerStore.record``."""
@@ -70,10 +76,13 @@ class Answers:
         fields = {
             "status": answer.status,
             "headers": dict(answer.headers) if is_kept else {},
-            "body": answer.body if is_kept else b"",
+            "body": self._sealed(key, answer.body) if is_kept else b"",
         }
         with translated("remembering an answer"):
             await settled(self._answers.update_one({"_id": key, "token": token}, {"$set": fields}))
+
+    def _sealed(self, key: str, body: bytes) -> Any:
+        return self._sealing.seal(key, _BODY, body) if self._sealing else body
 
     async def release(self, key: str, *, token: str) -> None:
         """Forget a reservation; see ``AnswerStore.release``."""
@@ -83,8 +92,7 @@ class Answers:
             )
 
 
-def decode_answer(document: Document) -> Answer:
+def decode_answer(document: Document, sealing: Sealing | None = None) -> Answer:
     """Return the answer of a document that holds one."""
-    return Answer(
-        status=document["status"], headers=document["headers"], body=bytes(document["body"])
-    )
+    body = open_sealed(sealing, document["_id"], _BODY, document["body"])
+    return Answer(status=document["status"], headers=document["headers"], body=bytes(body))

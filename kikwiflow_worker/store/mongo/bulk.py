@@ -54,7 +54,7 @@ class MongoBulk:
 
     async def confirm(self, job: BulkJob, *, at: datetime, by: str) -> bool:
         """Let a job run."""
-        carrier = encode_task(carrier_of(job, now=at))
+        carrier = encode_task(carrier_of(job, now=at), None)
 
         async def start(session: Session) -> bool:
             found = {"_id": job.id, "status": BulkStatus.PREVIEWED.value}

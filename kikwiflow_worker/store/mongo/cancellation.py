@@ -48,7 +48,11 @@ class Cancellation:
             if marked is None:
                 return False
             sweeper = _sweeper(instance_id, marked["processDefinitionId"], now)
-            await settled(self._collections.tasks.insert_one(encode_task(sweeper), session=session))
+            await settled(
+                self._collections.tasks.insert_one(
+                    encode_task(sweeper, self._collections.sealing), session=session
+                )
+            )
             return True
 
         marked = await self._transactions.run(f"marking instance {instance_id} as cancelled", mark)
@@ -85,7 +89,11 @@ class Cancellation:
                 row = children_canceller(
                     children, document["processDefinitionId"], self._time.now()
                 )
-                await settled(self._collections.tasks.insert_one(encode_task(row), session=session))
+                await settled(
+                    self._collections.tasks.insert_one(
+                        encode_task(row, self._collections.sealing), session=session
+                    )
+                )
             return True
 
         return await self._transactions.run(f"cancelling instance {instance_id}", sweep)

@@ -18,7 +18,7 @@ from kikwiflow_worker.store.mongo.claim_filters import (
     due_filter,
     release_pipeline,
 )
-from kikwiflow_worker.store.mongo.codec import decode_instance, decode_task
+from kikwiflow_worker.store.mongo.codec import decode_claimed, decode_instance
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import (
     MAJORITY,
@@ -51,6 +51,7 @@ class Claims:
         self._client = client
         self._tasks = collections.tasks
         self._instances = collections.instances
+        self._sealing = collections.sealing
         self._arrivals = arrivals
         self._time = server_time
         self._clock = clock
@@ -193,19 +194,19 @@ class Claims:
         ids = sorted({row["processInstanceId"] for row in rows})
         found = self._instances.find({"_id": {"$in": ids}}, session=session)
         instances = {
-            document["_id"]: decode_instance(document)
+            document["_id"]: decode_instance(document, self._sealing)
             for document in await fetched(found, len(ids))
         }
-        tasks = [decode_task(row) for row in rows]
+        claimed = [decode_claimed(row, instances, self._sealing) for row in rows]
         return tuple(
             ClaimedTask(
                 task=task,
                 claim=Claim(task.id, worker_id, task.epoch),
-                instance=instances.get(task.instance_id),
+                instance=instance,
                 claimed_at=row["lockExpiresAt"] - lock,
                 locked_until=asked_at + lock.total_seconds(),
             )
-            for row, task in zip(rows, tasks, strict=True)
+            for row, (task, instance) in zip(rows, claimed, strict=True)
         )
 
     async def _claim_around(

@@ -1,18 +1,13 @@
 """Maps our values to documents and back: the only place that knows stored field names of records.
 
 Fields without a value are left out, so that partial indexes and ``$exists`` mean what they say. Variable names, and the
-keys of dicts inside values, are escaped so that no name can become an operator or a path (``escape_key``).
+keys of dicts inside values, are escaped so that no name can become an operator or a path (``value_codec``).
 """
 
 from collections.abc import Mapping
-from datetime import datetime
-from decimal import Decimal
-from typing import Any
-from urllib.parse import unquote
-from uuid import UUID
+from dataclasses import replace
 
-from bson.decimal128 import Decimal128, create_decimal128_context
-
+from kikwiflow_worker.errors import EncryptionError
 from kikwiflow_worker.model.messages import Message, MessageStatus
 from kikwiflow_worker.model.nodes import MatchPolicy
 from kikwiflow_worker.model.runtime import (
@@ -34,72 +29,20 @@ from kikwiflow_worker.model.runtime import (
     TaskType,
 )
 from kikwiflow_worker.model.texts import tenant_scoped
-from kikwiflow_worker.model.variables import Value, Variables
+from kikwiflow_worker.model.variables import UnreadableVariables
 from kikwiflow_worker.store.mongo.driver import Document
-
-_ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
-
-
-def escape_key(key: str) -> str:
-    """Return ``key`` in a form that MongoDB takes as a plain field name; ``unescape_key`` gives it back."""
-    return key.translate(_ESCAPES) or "%"
-
-
-def unescape_key(key: str) -> str:
-    """Return the key that ``escape_key`` was given."""
-    return "" if key == "%" else unquote(key) if "%" in key else key
+from kikwiflow_worker.store.mongo.sealing import Sealing, open_sealed
+from kikwiflow_worker.store.mongo.value_codec import (
+    decode_value,
+    decode_variables,
+    encode_value,
+    encode_variables,
+    escape_key,
+    unescape_key,
+)
 
 
-def encode_value(value: Value) -> Any:
-    """Return the value as BSON can hold it."""
-    match value:
-        case Decimal():
-            return Decimal128(create_decimal128_context().create_decimal(value))
-        case list():
-            return [encode_value(item) for item in value]
-        case dict():
-            return {escape_key(key): encode_value(item) for key, item in value.items()}
-        case _:
-            return value
-
-
-def decode_value(stored: Any) -> Value:
-    """Return the value that ``encode_value`` was given."""
-    match stored:
-        case None | bool() | float() | datetime() | UUID():
-            return stored
-        case int():
-            return int(stored)
-        case str():
-            return stored
-        case bytes():
-            return bytes(stored)
-        case Decimal128():
-            return stored.to_decimal()
-        case list():
-            return [decode_value(item) for item in stored]
-        case Mapping():
-            return {unescape_key(key): decode_value(item) for key, item in stored.items()}
-        case _:
-            return str(stored)
-
-
-def encode_variables(variables: Variables) -> Document:
-    """Return the ``variables`` field of an instance."""
-    return {escape_key(name): encode_variable(name, value) for name, value in variables.items()}
-
-
-def encode_variable(name: str, value: Value) -> Document:
-    """Return one entry of the ``variables`` field."""
-    return {"name": name, "value": encode_value(value)}
-
-
-def decode_variables(stored: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the variables of an instance."""
-    return {unescape_key(key): decode_value(entry.get("value")) for key, entry in stored.items()}
-
-
-def encode_instance(instance: ProcessInstance) -> Document:
+def encode_instance(instance: ProcessInstance, sealing: Sealing | None) -> Document:
     """Return the document of a running or ended instance."""
     return _present(
         {
@@ -117,14 +60,14 @@ def encode_instance(instance: ProcessInstance) -> Document:
             "startedBy": instance.started_by,
             "priority": instance.priority,
             "openPaths": instance.open_paths,
-            "variables": encode_variables(instance.variables),
+            "variables": encode_variables(instance.variables, instance.id, sealing),
             **_encode_parent(instance.parent),
             "inheritedRules": _escaped(instance.inherited_rules) or None,
         }
     )
 
 
-def decode_instance(document: Document) -> ProcessInstance:
+def decode_instance(document: Document, sealing: Sealing | None = None) -> ProcessInstance:
     """Return the instance of a document."""
     business_value = document.get("businessValue")
     return ProcessInstance(
@@ -142,7 +85,7 @@ def decode_instance(document: Document) -> ProcessInstance:
         started_by=document.get("startedBy"),
         priority=document.get("priority", 5),
         open_paths=document["openPaths"],
-        variables=decode_variables(document.get("variables", {})),
+        variables=decode_variables(document.get("variables", {}), document["_id"], sealing),
         parent=_decode_parent(document),
         inherited_rules=decode_rules(document),
     )
@@ -158,7 +101,7 @@ def _escaped(rules: Mapping[str, str]) -> Document:
     return {escape_key(name): rule for name, rule in rules.items()}
 
 
-def encode_task(task: ExecutableTask) -> Document:
+def encode_task(task: ExecutableTask, sealing: Sealing | None) -> Document:
     """Return the document of an executable task."""
     return _present(
         {
@@ -187,13 +130,17 @@ def encode_task(task: ExecutableTask) -> Document:
             "occurrence": task.occurrence,
             "isSkipped": task.is_skipped or None,
             **_encode_attachment(task.attached_to),
-            **(encode_loop(task.loop) if task.loop else {}),
+            **(encode_loop(task.loop, task.id, sealing) if task.loop else {}),
         }
     )
 
 
-def decode_task(document: Document) -> ExecutableTask:
-    """Return the executable task of a document."""
+def decode_task(document: Document, sealing: Sealing | None = None) -> ExecutableTask:
+    """Return the executable task of a document.
+
+    Raises:
+        EncryptionError: Its place in a collection is sealed and cannot be opened; ``decode_row`` leaves that out.
+    """
     return ExecutableTask(
         id=document["_id"],
         type=TaskType(document["type"]),
@@ -218,9 +165,31 @@ def decode_task(document: Document) -> ExecutableTask:
         pending_branch_ids=tuple(document.get("pendingBranchIds", ())),
         attached_to=_decode_attachment(document),
         occurrence=document.get("occurrence"),
-        loop=_decode_loop(document),
+        loop=_decode_loop(document, sealing),
         is_skipped=document.get("isSkipped", False),
     )
+
+
+def decode_row(document: Document) -> ExecutableTask:
+    """Return the executable task of a document without its place in a collection, which only a worker needs."""
+    return decode_task({field: value for field, value in document.items() if field != "loopIndex"})
+
+
+def decode_claimed(
+    row: Document, instances: Mapping[str, ProcessInstance], sealing: Sealing | None
+) -> tuple[ExecutableTask, ProcessInstance | None]:
+    """Return a claimed task with its instance, found by its id.
+
+    If the task's place in a collection cannot be decrypted, the variables cannot be read either: its step then fails
+    with the reason, and goes no further with less than there is.
+    """
+    instance = instances.get(row["processInstanceId"])
+    try:
+        return decode_task(row, sealing), instance
+    except EncryptionError as error:
+        variables = UnreadableVariables((), {}, error)
+        unread = replace(instance, variables=variables) if instance else None
+        return decode_row(row), unread
 
 
 def encode_external_task(task: ExternalTask) -> Document:
@@ -321,15 +290,16 @@ def _branch(document: Document) -> Branch | None:
     return Branch(branch_id, document.get("joinTaskId")) if branch_id else None
 
 
-def encode_message(message: Message) -> Document:
+def encode_message(message: Message, sealing: Sealing | None) -> Document:
     """Return the document of a message."""
+    own_id = tenant_scoped(message.id, message.tenant_id)
     return _present(
         {
-            "_id": tenant_scoped(message.id, message.tenant_id),
+            "_id": own_id,
             "messageId": message.id,
             "correlationKey": message.key,
             "tenantId": message.tenant_id,
-            "variables": encode_variables(message.variables),
+            "variables": encode_variables(message.variables, own_id, sealing),
             "status": message.status.value,
             "createdAt": message.created_at,
             "keptUntil": message.kept_until,
@@ -338,13 +308,13 @@ def encode_message(message: Message) -> Document:
     )
 
 
-def decode_message(document: Document) -> Message:
+def decode_message(document: Document, sealing: Sealing | None = None) -> Message:
     """Return the message of a document."""
     return Message(
         id=document["messageId"],
         key=document["correlationKey"],
         tenant_id=document.get("tenantId"),
-        variables=decode_variables(document["variables"]),
+        variables=decode_variables(document["variables"], document["_id"], sealing),
         status=MessageStatus(document["status"]),
         created_at=document["createdAt"],
         kept_until=document["keptUntil"],
@@ -352,23 +322,32 @@ def decode_message(document: Document) -> Message:
     )
 
 
-def encode_loop(loop: Loop) -> Document:
-    """Return the fields of a call activity's place in its collection."""
-    return {
-        "loopIndex": loop.index,
-        "loopElement": [encode_value(element) for element in loop.element],
-        "pendingLoopElements": [encode_value(element) for element in loop.pending],
+LOOP_FIELDS = ("loopElement", "pendingLoopElements")
+
+
+def encode_loop(loop: Loop, owner: str, sealing: Sealing | None) -> Document:
+    """Return the fields of a call activity's place in its collection; each list of elements is sealed as one."""
+    values = (loop.element, loop.pending)
+    lists = {
+        field: [encode_value(element) for element in elements]
+        for field, elements in zip(LOOP_FIELDS, values, strict=True)
     }
+    if sealing:
+        lists = {field: sealing.seal(owner, field, stored) for field, stored in lists.items()}
+    return {"loopIndex": loop.index, **lists}
 
 
-def _decode_loop(document: Document) -> Loop | None:
+def _decode_loop(document: Document, sealing: Sealing | None) -> Loop | None:
     if "loopIndex" not in document:
         return None
-    return Loop(
-        document["loopIndex"],
-        element=tuple(decode_value(element) for element in document["loopElement"]),
-        pending=tuple(decode_value(element) for element in document["pendingLoopElements"]),
+    element, pending = (
+        tuple(
+            decode_value(item)
+            for item in open_sealed(sealing, document["_id"], field, document[field])
+        )
+        for field in LOOP_FIELDS
     )
+    return Loop(document["loopIndex"], element=element, pending=pending)
 
 
 def _encode_attachment(attached: Attachment | None) -> Document:

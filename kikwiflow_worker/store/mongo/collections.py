@@ -9,6 +9,7 @@ from pymongo.errors import OperationFailure
 from kikwiflow_worker.errors import SchemaMismatchError
 from kikwiflow_worker.store.mongo.driver import Collection, Database, settled
 from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.sealing import Sealing
 
 SCHEMA_VERSION = 1
 """Of the stored documents; a worker refuses a database with another one."""
@@ -44,7 +45,11 @@ COLLECTION_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Collections:
-    """All collections of one database."""
+    """All collections of one database.
+
+    Attributes:
+        sealing: Encrypts the values of variables in them; None stores them plain.
+    """
 
     definitions: Collection
     instances: Collection
@@ -65,11 +70,13 @@ class Collections:
     web_sessions: Collection
     audit_log: Collection
     meta: Collection
+    sealing: Sealing | None = None
 
     @classmethod
-    def of(cls, database: Database) -> "Collections":
+    def of(cls, database: Database, sealing: Sealing | None = None) -> "Collections":
         """Return the collections of ``database``."""
-        return cls(**{field: database[name] for field, name in COLLECTION_NAMES.items()})
+        named = {field: database[name] for field, name in COLLECTION_NAMES.items()}
+        return cls(**named, sealing=sealing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from kikwiflow_worker.model.runtime import Claim, ClaimedTask
 from kikwiflow_worker.store.mongo.batch_claims import Band
 from kikwiflow_worker.store.mongo.claim_filters import lock_end, release_pipeline, topic_filter
 from kikwiflow_worker.store.mongo.claims import Claims
-from kikwiflow_worker.store.mongo.codec import decode_instance, decode_task
+from kikwiflow_worker.store.mongo.codec import decode_claimed, decode_instance
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
@@ -31,6 +31,7 @@ class MongoExternalWork:
     ) -> None:
         self._tasks = collections.tasks
         self._instances = collections.instances
+        self._sealing = collections.sealing
         self._reports = collections.work_reports
         self._claims = claims
         self._clock = clock
@@ -71,10 +72,12 @@ class MongoExternalWork:
                 return None
             found = {"_id": row["processInstanceId"]}
             instance = await settled(self._instances.find_one(found))
+        found = {instance["_id"]: decode_instance(instance, self._sealing)} if instance else {}
+        task, loaded = decode_claimed(row, found, self._sealing)
         return ClaimedTask(
-            task=decode_task(row),
+            task=task,
             claim=claim,
-            instance=decode_instance(instance) if instance else None,
+            instance=loaded,
             claimed_at=row["lockExpiresAt"],
             locked_until=self._clock.monotonic(),
         )

@@ -23,12 +23,11 @@ from kikwiflow_worker.model.unit_of_work import (
 )
 from kikwiflow_worker.model.variables import VariableChange, net_changes
 from kikwiflow_worker.store.mongo.commits import CommitParts, Commits, unit_name
-from kikwiflow_worker.store.mongo.driver import Document, Session
+from kikwiflow_worker.store.mongo.driver import Session
 from kikwiflow_worker.store.mongo.follow_ups import Written
 from kikwiflow_worker.store.mongo.grouping import group_units
 from kikwiflow_worker.store.mongo.instances import InstanceWrites
 from kikwiflow_worker.store.mongo.transactions import TransactionConflictError
-from kikwiflow_worker.store.mongo.variable_writes import variable_update
 from kikwiflow_worker.store.values import GroupedUnit, GroupResult, HandOn
 
 _ATTEMPTS = 2
@@ -175,7 +174,7 @@ class GroupCommits:
         )
         ends = {c.instance_id: c.ended_at for c in changes if isinstance(c, EndPath)}
         opened = _opened(changes)
-        updates = _variable_updates(changes)
+        updates = await self._instances.variable_updates(_variable_changes(changes), session)
         for instance_id in opened.keys() - ends.keys():
             updates.setdefault(instance_id, {})
             updates[instance_id].setdefault("$inc", {})["openPaths"] = opened[instance_id]
@@ -206,10 +205,10 @@ def _opened(changes: Sequence[Change]) -> dict[str, int]:
     return opened
 
 
-def _variable_updates(changes: Sequence[Change]) -> dict[str, Document]:
-    """Return one update for each instance whose variables change, in the order of the units."""
+def _variable_changes(changes: Sequence[Change]) -> dict[str, tuple[VariableChange, ...]]:
+    """Return the net changes of each instance whose variables change, in the order of the units."""
     merged: defaultdict[str, list[VariableChange]] = defaultdict(list)
     for change in changes:
         if isinstance(change, ChangeVariables):
             merged[change.instance_id].extend(change.changes)
-    return {instance_id: variable_update(net_changes(own)) for instance_id, own in merged.items()}
+    return {instance_id: net_changes(own) for instance_id, own in merged.items()}

@@ -28,6 +28,7 @@ from kikwiflow_worker.model.unit_of_work import (
 from kikwiflow_worker.store.mongo.codec import encode_loop
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, fetched, settled
+from kikwiflow_worker.store.mongo.sealing import Sealing
 
 UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": ""}
 """What every way out of LOCKED unsets (protocol R3)."""
@@ -80,7 +81,7 @@ class Guards:
             ClaimLostError: They matched fewer documents than they are.
         """
         tasks, external_tasks = self._collections.tasks, self._collections.external_tasks
-        deletes, updates = _claim_writes(guards, now)
+        deletes, updates = _claim_writes(guards, now, self._collections.sealing)
         hosts = [guard for guard in guards if isinstance(guard, EndHost)]
         kinds = {kind: [one.task_id for one in hosts if one.kind is kind] for kind in HostKind}
         if ids := kinds[HostKind.EXECUTABLE_TASK]:
@@ -132,7 +133,7 @@ class Guards:
         tasks, found = self._collections.tasks, held(guard.claim)
         if isinstance(guard, RemoveTask):
             return int((await settled(tasks.delete_one(found, session=session))).deleted_count)
-        update = {**decision(guard, now), "$inc": {"epoch": 1}}
+        update = {**decision(guard, now, self._collections.sealing), "$inc": {"epoch": 1}}
         return int((await settled(tasks.update_one(found, update, session=session))).matched_count)
 
     async def _settle(self, guard: SettleMessage, session: Session) -> int:
@@ -192,7 +193,7 @@ class Guards:
 
 
 def _claim_writes(
-    guards: Sequence[Guard], now: datetime
+    guards: Sequence[Guard], now: datetime, sealing: Sealing | None
 ) -> tuple[list[DeleteMany], list[UpdateOne]]:
     """Return what guards do to their claimed tasks: removals of one worker and epoch are one write (protocol R4)."""
     removed: dict[tuple[str, int], list[str]] = {}
@@ -202,7 +203,7 @@ def _claim_writes(
             claim = guard.claim
             removed.setdefault((claim.worker_id, claim.epoch), []).append(claim.task_id)
         elif isinstance(guard, CLAIM_GUARDS):
-            update = {**decision(guard, now), "$inc": {"epoch": 1}}
+            update = {**decision(guard, now, sealing), "$inc": {"epoch": 1}}
             updates.append(UpdateOne(held(guard.claim), update))
     deletes = [
         DeleteMany({**held(Claim("", worker_id, epoch)), "_id": {"$in": ids}})
@@ -211,7 +212,7 @@ def _claim_writes(
     return deletes, updates
 
 
-def decision(guard: ClaimGuard, now: datetime) -> Document:
+def decision(guard: ClaimGuard, now: datetime, sealing: Sealing | None) -> Document:
     """Return what a guard makes of its claimed task, besides the raised epoch."""
     match guard:
         case RemoveTask():
@@ -254,7 +255,7 @@ def decision(guard: ClaimGuard, now: datetime) -> Document:
                 "$set": {
                     "status": TaskStatus.AWAITING_BRANCHES.value,
                     "pendingBranchIds": [guard.branch_id],
-                    **encode_loop(guard.loop),
+                    **encode_loop(guard.loop, guard.claim.task_id, sealing),
                 },
                 "$unset": {**UNLOCKED, "claimableAt": ""},
             }

@@ -47,6 +47,7 @@ class HandingOn:
 
     def __init__(self, collections: Collections, server_time: ServerTime, clock: Clock) -> None:
         self._instances = collections.instances
+        self._sealing = collections.sealing
         self._time = server_time
         self._clock = clock
 
@@ -100,7 +101,9 @@ class HandingOn:
         with translated("loading the instances of tasks handed on"):
             found = self._instances.find({"_id": {"$in": ids}}, session=session)
             documents = await fetched(found, len(ids))
-        instances = {document["_id"]: decode_instance(document) for document in documents}
+        instances = {
+            document["_id"]: decode_instance(document, self._sealing) for document in documents
+        }
         return {
             one.task.id: ClaimedTask(
                 task=one.task,

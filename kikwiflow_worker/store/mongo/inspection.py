@@ -5,10 +5,12 @@ Workers may run meanwhile. What looks left behind is looked at a second time, si
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kikwiflow_worker.errors import KikwiflowError
-from kikwiflow_worker.model.runtime import IncidentStatus
+from kikwiflow_worker.model.messages import Message
+from kikwiflow_worker.model.runtime import IncidentStatus, ProcessInstance
 from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_incident,
@@ -27,6 +29,7 @@ from kikwiflow_worker.store.mongo.definitions import decode_definition
 from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.reachability_rules import OWNERLESS
+from kikwiflow_worker.store.mongo.sealing import Sealing
 
 LISTED = 10
 """How many findings of one kind are named; the others are counted."""
@@ -37,15 +40,23 @@ MAX_TIME_MS = 5_000
 
 _OPTIONS = ("unique", "partialFilterExpression", "expireAfterSeconds")
 
-_DECODERS: Mapping[str, Callable[[Document], object]] = {
-    "definitions": decode_definition,
-    "instances": decode_instance,
-    "tasks": decode_task,
-    "external_tasks": decode_external_task,
-    "incidents": decode_incident,
-    "history": decode_instance,
-    "messages": decode_message,
-}
+
+def _decoders(sealing: Sealing | None) -> Mapping[str, Callable[[Document], object]]:
+    def with_variables(decode: _Decode) -> Callable[[Document], object]:
+        return lambda document: dict(decode(document, sealing).variables)  # asks for each value
+
+    return {
+        "definitions": decode_definition,
+        "instances": with_variables(decode_instance),
+        "tasks": partial(decode_task, sealing=sealing),
+        "external_tasks": decode_external_task,
+        "incidents": decode_incident,
+        "history": with_variables(decode_instance),
+        "messages": with_variables(decode_message),
+    }
+
+
+_Decode = Callable[[Document, Sealing | None], ProcessInstance | Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +160,7 @@ async def inspect(collections: Collections, *, sample: int) -> Inspection:
         missing, changed = await compare_indexes(collections)
         examined: dict[str, int] = {}
         unreadable, orphans, stranded = Findings(), Findings(), Findings()
-        for name, decode in _DECODERS.items():
+        for name, decode in _decoders(collections.sealing).items():
             examined[COLLECTION_NAMES[name]] = await _read_all(
                 getattr(collections, name), decode, unreadable, sample
             )

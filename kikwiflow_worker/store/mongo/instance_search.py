@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
 from kikwiflow_worker.model.variables import Value
-from kikwiflow_worker.store.mongo.codec import decode_instance, encode_value, escape_key
 from kikwiflow_worker.store.mongo.driver import Collection, Document, fetched
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.keyset import CREATED, STARTED
@@ -15,6 +14,7 @@ from kikwiflow_worker.store.mongo.places import (
     find_places,
 )
 from kikwiflow_worker.store.mongo.search_base import Behind, SearchBase
+from kikwiflow_worker.store.mongo.value_codec import encode_value, escape_key
 from kikwiflow_worker.store.mongo.ways import (
     Condition,
     Wanted,
@@ -50,14 +50,12 @@ class InstanceSearches(SearchBase):
         with translated("searching instances"):
             if query.node_id is None:
                 looks = await self._instance_looks(query)
-                return await self._page(looks, decode_instance, limit, cursor)
+                return await self._page(looks, self._decode, limit, cursor)
             looks = await self._token_looks(query)
             if not looks:
                 return Page((), None)
             found = every(_documents(query), _more(query), _span(query))
-            behind = Behind(
-                "processInstanceId", self._collections.instances, found, decode_instance
-            )
+            behind = Behind("processInstanceId", self._collections.instances, found, self._decode)
             return await self._page_behind(looks, behind, limit, cursor)
 
     async def count_instances(self, query: InstanceSearch) -> Count:

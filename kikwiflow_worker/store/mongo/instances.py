@@ -21,7 +21,7 @@ from kikwiflow_worker.model.runtime import (
 from kikwiflow_worker.model.variables import SetVariable, VariableChange, net_changes
 from kikwiflow_worker.store.mongo.codec import (
     decode_instance,
-    decode_task,
+    decode_row,
     encode_incident,
     encode_instance,
 )
@@ -31,6 +31,7 @@ from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
 from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.variable_writes import (
     RUNNING,
+    computed,
     fitting,
     variable_update,
     write_variables,
@@ -77,10 +78,22 @@ class InstanceWrites:
             ClaimLostError: It is being cancelled, or has ended.
             VariableTooLargeError: The document would pass ``MAX_DOCUMENT_BYTES``.
         """
-        update = variable_update(changes)
-        instances = self._collections.instances
-        if not await write_variables(instances, instance_id, update, session=session):
+        if not await write_variables(self._collections, instance_id, changes, session=session):
             raise _not_running(instance_id)
+
+    async def variable_updates(
+        self, changes: Mapping[str, Sequence[VariableChange]], session: Session
+    ) -> dict[str, Document]:
+        """Return the update for the net changes of variables of each instance, to be written in this transaction.
+
+        Raises:
+            EncryptionError: What is incremented or appended to cannot be decrypted.
+        """
+        sealing = self._collections.sealing
+        made, _ = await computed(
+            self._collections.instances, changes, sealing=sealing, session=session
+        )
+        return {one: variable_update(own, one, sealing) for one, own in made.items()}
 
     async def change_many(self, updates: Mapping[str, Document], *, session: Session) -> None:
         """Update running instances by their ids, in one command.
@@ -160,7 +173,12 @@ class InstanceWrites:
         if not ended:
             return ()
         instances = tuple(
-            replace(decode_instance(one.document), status=status, ended_at=one.at, open_paths=0)
+            replace(
+                decode_instance(one.document, self._collections.sealing),
+                status=status,
+                ended_at=one.at,
+                open_paths=0,
+            )
             for one in ended
         )
         latest = max(one.at for one in ended)
@@ -181,7 +199,10 @@ class InstanceWrites:
     def record_of(self, instance: ProcessInstance) -> Document:
         """Return the history's document of an ended instance."""
         ended_at = instance.ended_at or instance.started_at
-        return {**encode_instance(instance), "expiresAt": ended_at + self._retention}
+        return {
+            **encode_instance(instance, self._collections.sealing),
+            "expiresAt": ended_at + self._retention,
+        }
 
     async def _sweep(self, instance_ids: list[str], latest: datetime, session: Session) -> None:
         """Remove all rows, found by query, and let the incidents expire with the history."""
@@ -247,7 +268,7 @@ class InstanceWrites:
         if starter is None:
             return
         incident = incident_for(
-            decode_task(starter),
+            decode_row(starter),
             IncidentType.FAILED_JOB,
             message=f"ChildCancelled: {message}",
             now=ended_at,

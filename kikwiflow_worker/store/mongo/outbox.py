@@ -18,9 +18,9 @@ from kikwiflow_worker.model.variable_rules import (
     rules_of,
 )
 from kikwiflow_worker.model.variables import Value
-from kikwiflow_worker.store.mongo.codec import encode_value
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, Session, settled
+from kikwiflow_worker.store.mongo.value_codec import encode_payload
 from kikwiflow_worker.store.relay import RelayStatus, slice_of
 
 LOGICAL_TIME = Timestamp(0, 0)
@@ -49,6 +49,7 @@ class Outbox:
     ) -> None:
         self._find_definition = find_definition
         self._events = collections.outbox_events
+        self._sealing = collections.sealing
         self._options = options
         self.is_relayed = False
 
@@ -104,7 +105,7 @@ class Outbox:
             "sequence": LOGICAL_TIME,
             "slice": slice_of(event.instance_id),
             "relayStatus": RelayStatus.PENDING.value,
-            "payload": {name: encode_value(value) for name, value in payload.items()},
+            "payload": encode_payload(payload, event.id, self._sealing),
             **expiry,
         }
 

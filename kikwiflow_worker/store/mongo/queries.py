@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 from kikwiflow_worker.model.runtime import (
@@ -17,7 +18,7 @@ from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_incident,
     decode_instance,
-    decode_task,
+    decode_row,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
@@ -126,7 +127,8 @@ class Queries:
         collection = self._collections.history if query.ended else self._collections.instances
         # Said also where it does not matter: it leads the indexes.
         found.setdefault("status", {"$in": _ENDED if query.ended else _RUNNING})
-        return await self._page(collection, found, STARTED, decode_instance, limit, cursor)
+        decode = partial(decode_instance, sealing=self._collections.sealing)
+        return await self._page(collection, found, STARTED, decode, limit, cursor)
 
     async def list_tasks(
         self, query: TaskQuery, *, limit: int = 50, cursor: str | None = None
@@ -143,7 +145,7 @@ class Queries:
             found |= {"status": TaskStatus.PENDING.value, "attempts": {"$gt": 0}}
         found |= await self._versions_of(self._collections.tasks, query.node_id)
         found.setdefault("status", {"$in": [status.value for status in TaskStatus]})
-        return await self._page(self._collections.tasks, found, CREATED, decode_task, limit, cursor)
+        return await self._page(self._collections.tasks, found, CREATED, decode_row, limit, cursor)
 
     async def list_external_tasks(
         self, query: ExternalTaskQuery, *, limit: int = 50, cursor: str | None = None
@@ -193,7 +195,7 @@ class Queries:
 
     async def find_task(self, task_id: str) -> ExecutableTask | None:
         """Return one executable task."""
-        return await self._one(self._collections.tasks, task_id, decode_task)
+        return await self._one(self._collections.tasks, task_id, decode_row)
 
     async def find_completed_external_task(self, task_id: str) -> CompletedExternalTask | None:
         """Return the record of a completion."""

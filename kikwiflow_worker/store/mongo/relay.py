@@ -51,6 +51,7 @@ class MongoRelay:
         server_time: ServerTime,
     ) -> None:
         self._events = collections.outbox_events
+        self._sealing = collections.sealing
         self._slices = collections.outbox_slices
         self._outbox = outbox
         self._transactions = transactions
@@ -106,7 +107,7 @@ class MongoRelay:
                 epoch=row["epoch"],
                 failures=row["failures"],
                 delivered_at=row.get("deliveredAt"),
-                events=tuple(map(decode_event, events)),
+                events=tuple(decode_event(event, self._sealing) for event in events),
             )
 
         return await self._transactions.run(f"claiming slice {slice_number} of the outbox", take)

@@ -49,6 +49,7 @@ class MongoRelayCare:
         server_time: ServerTime,
     ) -> None:
         self._events = collections.outbox_events
+        self._sealing = collections.sealing
         self._slices = collections.outbox_slices
         self._meta = collections.meta
         self._outbox = outbox
@@ -156,7 +157,7 @@ class MongoRelayCare:
         with translated("listing events"):
             rows = self._events.find(wanted, max_time_ms=_MAX_TIME_MS)
             documents = await fetched(rows.sort([("sequence", 1), ("_id", 1)]), limit + 1)
-        events = tuple(map(decode_event, documents[:limit]))
+        events = tuple(decode_event(one, self._sealing) for one in documents[:limit])
         more = len(documents) > limit
         return Page(events, f"{events[-1].sequence}_{events[-1].id}" if more else None)
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
-from kikwiflow_worker.model.variables import Value
-from kikwiflow_worker.store.mongo.codec import decode_value
 from kikwiflow_worker.store.mongo.driver import Document
+from kikwiflow_worker.store.mongo.sealing import Sealing
+from kikwiflow_worker.store.mongo.value_codec import decode_payload
 from kikwiflow_worker.store.relay import SLICES, RelayStatus, StoredEvent
 
 ALL_SLICES = {"$in": list(range(SLICES))}
@@ -41,15 +41,19 @@ def held_of(instance_ids: list[str]) -> Document:
     }
 
 
-def decode_event(row: Mapping[str, Any]) -> StoredEvent:
-    """Return the event of a document."""
+def decode_event(row: Mapping[str, Any], sealing: Sealing | None = None) -> StoredEvent:
+    """Return the event of a document.
+
+    Raises:
+        EncryptionError: What it tells of variables is sealed and cannot be opened.
+    """
     return StoredEvent(
         id=row["_id"],
         type=row["eventType"],
         timestamp=row["timestamp"],
         instance_id=row["processInstanceId"],
         definition_id=row["processDefinitionId"],
-        payload=_payload(row["payload"]),
+        payload=decode_payload(row["payload"], row["_id"], sealing),
         sequence=sequence_text(row["sequence"]),
         status=RelayStatus(row["relayStatus"]),
         attempts=row.get("attempts", 0),
@@ -74,7 +78,3 @@ def parse_sequence(text: str) -> Timestamp:
     """
     time, _, inc = text.partition(".")
     return Timestamp(int(time), int(inc))
-
-
-def _payload(stored: Mapping[str, Any]) -> dict[str, Value]:
-    return {name: decode_value(value) for name, value in stored.items()}

@@ -17,7 +17,7 @@ from kikwiflow_worker.store.mongo.guards import UNLOCKED
 from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
-from kikwiflow_worker.store.mongo.variable_writes import RUNNING, variable_update, write_variables
+from kikwiflow_worker.store.mongo.variable_writes import RUNNING, write_variables
 from kikwiflow_worker.store.values import PLAIN_RETRY, Resolution
 
 
@@ -59,10 +59,7 @@ class Repairs:
             if resolution.variables:
                 sets = [SetVariable(name, value) for name, value in resolution.variables.items()]
                 await write_variables(
-                    self._collections.instances,
-                    incident["processInstanceId"],
-                    variable_update(sets),
-                    session=session,
+                    self._collections, incident["processInstanceId"], sets, session=session
                 )
             return True
 

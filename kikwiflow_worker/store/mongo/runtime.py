@@ -77,13 +77,13 @@ class Runtime:
         """Return a running instance."""
         with translated(f"loading instance {instance_id}"):
             document = await settled(self._collections.instances.find_one({"_id": instance_id}))
-        return decode_instance(document) if document else None
+        return decode_instance(document, self._collections.sealing) if document else None
 
     async def find_ended_instance(self, instance_id: str) -> ProcessInstance | None:
         """Return an instance from the history."""
         with translated(f"loading ended instance {instance_id}"):
             document = await settled(self._collections.history.find_one({"_id": instance_id}))
-        return decode_instance(document) if document else None
+        return decode_instance(document, self._collections.sealing) if document else None
 
     async def find_started(self, key: str, *, tenant_id: str | None) -> str | None:
         """Return the id of the instance that a start key was used for."""
@@ -119,7 +119,7 @@ class Runtime:
         with translated("looking up a message"):
             found = {"_id": tenant_scoped(message_id, tenant_id)}
             document = await settled(self._collections.messages.find_one(found))
-        return decode_message(document) if document else None
+        return decode_message(document, self._collections.sealing) if document else None
 
     async def find_children(self, children: Branch, *, limit: int) -> tuple[str, ...]:
         """Return ids of running child instances."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from kikwiflow_worker.store.mongo.codec import decode_instance
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, fetched
 from kikwiflow_worker.store.mongo.keyset import Order, decode_cursor, encode_cursor
@@ -52,6 +54,7 @@ class SearchBase:
     def __init__(self, collections: Collections, server_time: ServerTime) -> None:
         self._collections = collections
         self._time = server_time
+        self._decode = partial(decode_instance, sealing=collections.sealing)
 
     async def _place(self, query: Placed) -> Place:
         return await self._versions(query.definition_ids, query.definition_keys), query.node_id

@@ -34,6 +34,7 @@ class StandaloneCommits(Commits):
     def __init__(self, parts: CommitParts, collections: Collections) -> None:
         super().__init__(parts)
         self._tasks = collections.tasks
+        self._sealing = collections.sealing
 
     async def commit(
         self,
@@ -95,7 +96,7 @@ class StandaloneCommits(Commits):
 
     async def _insert_held_back(self, row: ExecutableTask, now: datetime) -> None:
         held_back = now + ARRIVAL_GRACE if row.status is TaskStatus.PENDING else row.claimable_at
-        document = encode_task(replace(row, claimable_at=held_back))
+        document = encode_task(replace(row, claimable_at=held_back), self._sealing)
         await insert_if_absent(self._tasks, document)
 
     async def _make_claimable(self, row: ExecutableTask) -> None:

@@ -14,6 +14,7 @@ from kikwiflow_worker.errors import ConfigurationError
 from kikwiflow_worker.store.answers import AnswerStore
 from kikwiflow_worker.store.bulk import BulkStore
 from kikwiflow_worker.store.external_work import ExternalWork
+from kikwiflow_worker.store.keys import KeyRing
 from kikwiflow_worker.store.mongo.access import mongo_access
 from kikwiflow_worker.store.mongo.answers import Answers
 from kikwiflow_worker.store.mongo.arrivals import Arrivals
@@ -39,6 +40,7 @@ from kikwiflow_worker.store.mongo.guards import Guards
 from kikwiflow_worker.store.mongo.handing_on import HandingOn
 from kikwiflow_worker.store.mongo.inspection import Inspection, inspect
 from kikwiflow_worker.store.mongo.instances import InstanceWrites
+from kikwiflow_worker.store.mongo.key_checks import check_keys
 from kikwiflow_worker.store.mongo.outbox import Outbox, OutboxOptions
 from kikwiflow_worker.store.mongo.queries import Queries
 from kikwiflow_worker.store.mongo.reachability import Reachability, find_unreachable
@@ -47,6 +49,7 @@ from kikwiflow_worker.store.mongo.relay_care import MongoRelayCare
 from kikwiflow_worker.store.mongo.repairs import Repairs
 from kikwiflow_worker.store.mongo.rules import Rules
 from kikwiflow_worker.store.mongo.runtime import CommitPaths, Runtime
+from kikwiflow_worker.store.mongo.sealing import Sealing
 from kikwiflow_worker.store.mongo.searches import Searches
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.standalone import StandaloneCommits
@@ -87,6 +90,7 @@ class StoreOptions:
         retention: How long ended instances, completions and start keys are kept.
         audit_retention: How long is kept who changed what.
         outbox: Which events are stored for programs that follow along.
+        keys: What values of variables are encrypted with; None stores them plain.
         allow_standalone: Work on a server without transactions: a crash can then repeat a step, but not lose one.
     """
 
@@ -94,6 +98,7 @@ class StoreOptions:
     audit_retention: timedelta = timedelta(days=365)
     allow_standalone: bool = False
     outbox: OutboxOptions = field(default_factory=OutboxOptions)
+    keys: KeyRing | None = None
 
 
 class MongoStore:
@@ -114,7 +119,10 @@ class MongoStore:
         self._clock = clock
         self.options = options
         self.server_time = ServerTime(clock)
-        self._collections = Collections.of(self._open_database(client, database))
+        self._collections = Collections.of(
+            self._open_database(client, database),
+            Sealing(options.keys) if options.keys else None,
+        )
         self._transactions = Transactions(
             client, self._collections.meta, clock, random.Random(), observer
         )
@@ -150,7 +158,7 @@ class MongoStore:
         self.reads: ReadStore = Queries(collections, time)
         self.searches: SearchStore = Searches(collections, time)
         self.access = mongo_access(collections, audit_retention=options.audit_retention)
-        self.answers: AnswerStore = Answers(collections.answers, time)
+        self.answers: AnswerStore = Answers(collections, time)
         self.runtime: RuntimeStore = Runtime(
             collections,
             CommitPaths(
@@ -225,6 +233,7 @@ class MongoStore:
         hello = await self.ping()
         await self._check_server(hello)
         await ensure_schema(self._collections)
+        await check_keys(self._collections)
         await self.relay_care.find_sink()
 
     async def inspect(self, *, sample: int) -> Inspection:

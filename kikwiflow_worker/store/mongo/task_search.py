@@ -13,7 +13,7 @@ from kikwiflow_worker.model.runtime import (
     TaskStatus,
     TaskType,
 )
-from kikwiflow_worker.store.mongo.codec import decode_external_task, decode_incident, decode_task
+from kikwiflow_worker.store.mongo.codec import decode_external_task, decode_incident, decode_row
 from kikwiflow_worker.store.mongo.driver import fetched
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.keyset import CREATED, DUE, NEWEST
@@ -89,7 +89,7 @@ class TaskSearches(SearchBase):
     ) -> Page[ExecutableTask]:
         """Return executable tasks."""
         with translated("searching tasks"):
-            return await self._page(await self._task_looks(query), decode_task, limit, cursor)
+            return await self._page(await self._task_looks(query), decode_row, limit, cursor)
 
     async def count_tasks(self, query: TaskSearch) -> Count:
         """Return how many executable tasks a search would find."""
@@ -119,7 +119,7 @@ class TaskSearches(SearchBase):
     ) -> Page[ExecutableTask]:
         """Return timers that have not fired; those of one instance in the order in which they were set up."""
         with translated("searching timers"):
-            return await self._page(await self._timer_looks(query), decode_task, limit, cursor)
+            return await self._page(await self._timer_looks(query), decode_row, limit, cursor)
 
     async def _timer_looks(self, query: TimerSearch) -> tuple[Look, ...]:
         tasks = self._collections.tasks

@@ -1,13 +1,12 @@
 """What happened to one instance, and where it stands: from its events and its rows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.model.events import EventType, NodeStatus, OutboxEvent
 from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.model.texts import check_texts
-from kikwiflow_worker.store.mongo.codec import decode_value
 from kikwiflow_worker.store.mongo.driver import Collection, Document, fetched, settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.keyset import (
@@ -17,7 +16,9 @@ from kikwiflow_worker.store.mongo.keyset import (
     unknown_cursor,
 )
 from kikwiflow_worker.store.mongo.places import is_token
+from kikwiflow_worker.store.mongo.sealing import Sealing
 from kikwiflow_worker.store.mongo.search_base import MAX_PAGE, SearchBase
+from kikwiflow_worker.store.mongo.value_codec import decode_payload
 from kikwiflow_worker.store.mongo.windows import MAX_TIME_MS, every
 from kikwiflow_worker.store.search import (
     EXAMINED_PER_ROW,
@@ -77,12 +78,15 @@ class Timelines(SearchBase):
             last: Document | None = None
             async for row in events.sort(_IN_ORDER).limit(most + 1):
                 if examined == most or len(shown) == limit:
-                    return Page(tuple(map(_timeline_event, shown)), _cursor(last))
+                    return Page(self._shown(shown), _cursor(last))
                 examined += 1
                 last = row
                 if not types or row["eventType"] in types:
                     shown.append(row)
-        return Page(tuple(map(_timeline_event, shown)), None)
+        return Page(self._shown(shown), None)
+
+    def _shown(self, rows: Sequence[Document]) -> tuple[TimelineEvent, ...]:
+        return tuple(_timeline_event(row, self._collections.sealing) for row in rows)
 
     async def find_path(self, instance_id: str, *, tenant_id: str | None = None) -> Path:
         """Return the path that an instance took."""
@@ -206,8 +210,8 @@ def _visit(payload: Mapping[str, Any]) -> Visit | None:
     )
 
 
-def _timeline_event(row: Document) -> TimelineEvent:
-    payload = {name: decode_value(value) for name, value in row["payload"].items()}
+def _timeline_event(row: Document, sealing: Sealing | None) -> TimelineEvent:
+    payload = decode_payload(row["payload"], row["_id"], sealing)
     event = OutboxEvent(
         id=row["_id"],
         type=EventType(row["eventType"]),

@@ -4,7 +4,7 @@ Steps check the limit on what they loaded (``model.limits``). What parallel bran
 time comes together here only, so here it is decided, in the commit, on the document itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from bson import encode
@@ -17,15 +17,25 @@ from kikwiflow_worker.model.variables import (
     IncrementVariable,
     SetVariable,
     UnsetVariable,
+    Value,
     VariableChange,
+    apply_change,
 )
-from kikwiflow_worker.store.mongo.codec import encode_value, encode_variable, escape_key
+from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import (
     CODEC_OPTIONS,
     Collection,
     Document,
     Session,
+    fetched,
     settled,
+)
+from kikwiflow_worker.store.mongo.sealing import Sealing
+from kikwiflow_worker.store.mongo.value_codec import (
+    decode_variable,
+    encode_value,
+    encode_variable,
+    escape_key,
 )
 
 RUNNING = {"$in": [InstanceStatus.ACTIVE.value, InstanceStatus.SUSPENDED.value]}
@@ -36,17 +46,89 @@ _GROWING = {"$set", "$push"}
 
 
 async def write_variables(
-    instances: Collection, instance_id: str, update: Document, *, session: Session
+    collections: Collections,
+    instance_id: str,
+    changes: Sequence[VariableChange],
+    *,
+    session: Session,
 ) -> bool:
-    """Write an update of variables; return False if the instance does not run.
+    """Write net changes of variables; return False if the instance does not run.
 
     One command, unless the instance comes near the limit: then a second one looks what the update really makes of it,
     since what is replaced counts twice before.
 
     Raises:
         VariableTooLargeError: The document would pass ``MAX_DOCUMENT_BYTES``. The transaction must be aborted.
+        EncryptionError: What is incremented or appended to cannot be decrypted.
     """
-    found: Document = {"_id": instance_id, "status": RUNNING}
+    instances, sealing = collections.instances, collections.sealing
+    while True:
+        sets, as_seen = await computed(
+            instances, {instance_id: changes}, sealing=sealing, session=session
+        )
+        update = variable_update(sets[instance_id], instance_id, sealing)
+        # In a transaction nobody comes in between; without one it is seen, and computed anew.
+        found = {} if session is not None else as_seen.get(instance_id, {})
+        if await _write_update(instances, instance_id, found, update, session):
+            return True
+        running = {"_id": instance_id, "status": RUNNING}
+        if not found or await settled(instances.find_one(running, {"_id": 1})) is None:
+            return False
+
+
+async def computed(
+    instances: Collection,
+    changes: Mapping[str, Sequence[VariableChange]],
+    *,
+    sealing: Sealing | None,
+    session: Session,
+) -> tuple[Mapping[str, Sequence[VariableChange]], Mapping[str, Document]]:
+    """Return net changes of instances with those computed here that the database cannot make to a sealed value.
+
+    Where nothing can be sealed the database computes itself, and nothing is read.
+
+    Returns:
+        The changes by instance id, and filters that the instances match as long as they hold what was computed with.
+
+    Raises:
+        EncryptionError: What is incremented or appended to cannot be decrypted.
+        VariableError: It is of another type.
+    """
+    touched = {
+        instance_id: own
+        for instance_id, all_of_one in changes.items()
+        if (own := [c for c in all_of_one if isinstance(c, IncrementVariable | AppendToVariable)])
+    }
+    if sealing is None or not touched:
+        return changes, {}
+    fields = {f"variables.{escape_key(c.name)}": 1 for own in touched.values() for c in own}
+    rows = instances.find({"_id": {"$in": list(touched)}}, fields, session=session)
+    stored = {row["_id"]: row.get("variables", {}) for row in await fetched(rows, len(touched))}
+    made = dict(changes)
+    as_seen: dict[str, Document] = {}
+    for instance_id, own in touched.items():
+        entries = stored.get(instance_id, {})
+        names = {c.name for c in own}
+        values: dict[str, Value] = {
+            name: decode_variable(name, entries[key].get("value"), instance_id, sealing)
+            for name in names
+            if (key := escape_key(name)) in entries
+        }
+        for change in own:
+            apply_change(values, change)
+        others = [c for c in changes[instance_id] if c.name not in names]
+        made[instance_id] = [*others, *(SetVariable(name, values[name]) for name in values)]
+        as_seen[instance_id] = {
+            f"variables.{key}": {"$eq": entries[key]} if key in entries else {"$exists": False}
+            for key in map(escape_key, names)
+        }
+    return made, as_seen
+
+
+async def _write_update(
+    instances: Collection, instance_id: str, more: Document, update: Document, session: Session
+) -> bool:
+    found: Document = {"_id": instance_id, "status": RUNNING, **more}
     if not _GROWING & update.keys():
         return await _write(instances, found, update, session)
     if session is None:
@@ -105,14 +187,21 @@ def _too_large(instance_id: str, size: int) -> VariableTooLargeError:
     )
 
 
-def variable_update(changes: Sequence[VariableChange]) -> Document:
-    """Return the update for net changes of variables, each by its own path (protocol R17)."""
+def variable_update(
+    changes: Sequence[VariableChange], owner: str, sealing: Sealing | None
+) -> Document:
+    """Return the update for net changes of the variables of an instance, each by its own path (protocol R17).
+
+    Args:
+        owner: The instance's id.
+        sealing: If values can be sealed, what the database cannot compute must be ``computed`` before.
+    """
     update: Document = {}
     for change in changes:
         path = f"variables.{escape_key(change.name)}"
         match change:
             case SetVariable(name, value):
-                update.setdefault("$set", {})[path] = encode_variable(name, value)
+                update.setdefault("$set", {})[path] = encode_variable(name, value, owner, sealing)
             case UnsetVariable():
                 update.setdefault("$unset", {})[path] = ""
             case IncrementVariable(name, by):

@@ -83,7 +83,11 @@ class Writes:
         documents: list[tuple[Collection, list[Document]]] = [
             (
                 collections.instances,
-                [encode_instance(c.instance) for c in changes if isinstance(c, InsertInstance)],
+                [
+                    encode_instance(c.instance, collections.sealing)
+                    for c in changes
+                    if isinstance(c, InsertInstance)
+                ],
             ),
             (
                 collections.history,
@@ -95,7 +99,11 @@ class Writes:
             ),
             (
                 collections.tasks,
-                [encode_task(c.task) for c in changes if isinstance(c, InsertTask)],
+                [
+                    encode_task(c.task, collections.sealing)
+                    for c in changes
+                    if isinstance(c, InsertTask)
+                ],
             ),
             (
                 collections.external_tasks,
@@ -139,7 +147,7 @@ class Writes:
 
     async def _record_message(self, message: Message, session: Session) -> None:
         try:
-            document = encode_message(message)
+            document = encode_message(message, self._collections.sealing)
             await settled(self._collections.messages.insert_one(document, session=session))
         except DuplicateKeyError:
             raise DuplicateMessageError(f"message {message.id!r} is known") from None
@@ -224,7 +232,11 @@ class Writes:
             change.definition_id,
             change.abandoned_at,
         )
-        await settled(self._collections.tasks.insert_one(encode_task(row), session=session))
+        await settled(
+            self._collections.tasks.insert_one(
+                encode_task(row, self._collections.sealing), session=session
+            )
+        )
 
 
 def children_canceller(children: Branch, definition_id: str, now: datetime) -> ExecutableTask:
