@@ -29,6 +29,22 @@ from kikwiflow_worker.errors import ConfigurationError
 from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.texts import is_unicode
 from kikwiflow_worker.setting_values import (
+    ActorClaim,
+    Authentication,
+    BlockWarning,
+    EventsTtl,
+    JwksUrl,
+    JwtAlgorithms,
+    JwtAudience,
+    JwtIssuer,
+    JwtLeeway,
+    RelayAttempts,
+    RelayBeside,
+    RelayOptions,
+    RelaySink,
+    RolePrefix,
+    RolesClaim,
+    TenantClaim,
     UserPath,
     as_text,
     checked_address,
@@ -178,9 +194,27 @@ class Settings(BaseModel):
         EventLevel.OFF,
         description="Outbox events to store with each commit: none, those of instances, external tasks and incidents, or all.",
     )
-    events_ttl_days: int = Field(
-        7, ge=1, le=36_500, description="How long outbox events are kept, in days."
+    events_ttl_days: EventsTtl = 7
+    relay: RelayBeside = False
+    relay_sink: RelaySink = None
+    relay_options: RelayOptions = ()
+    relay_max_attempts: RelayAttempts = 10
+    audit_ttl_days: int = Field(
+        365,
+        ge=1,
+        le=36_500,
+        description="How long the audit keeps who changed what over HTTP, in days.",
     )
+    authentication: Authentication = ()
+    jwt_issuer: JwtIssuer = None
+    jwt_audience: JwtAudience = None
+    jwt_jwks_url: JwksUrl = None
+    jwt_algorithms: JwtAlgorithms = ("RS256", "ES256")
+    jwt_leeway_seconds: JwtLeeway = 30.0
+    jwt_actor_claim: ActorClaim = "sub"
+    jwt_roles_claim: RolesClaim = "roles"
+    jwt_role_prefix: RolePrefix = "kikwiflow-"
+    jwt_tenant_claim: TenantClaim = None
     log_level: Annotated[LogLevel, BeforeValidator(lowered)] = Field(
         LogLevel.INFO, description="Least grave line to log."
     )
@@ -188,12 +222,7 @@ class Settings(BaseModel):
         LogFormat.AUTO,
         description="Shape of a log line; `auto` is `console` on a terminal and `json` elsewhere.",
     )
-    handler_block_warning_seconds: float = Field(
-        1.0,
-        ge=0.01,
-        le=3600,
-        description="Warn when a handler blocks the event loop for this long.",
-    )
+    handler_block_warning_seconds: BlockWarning = 1.0
 
     _sources: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
@@ -206,6 +235,8 @@ class Settings(BaseModel):
             raise ValueError(
                 "poll_max_seconds must not be less than poll_interval_seconds; raise it"
             )
+        if self.relay and self.relay_sink is None:
+            raise ValueError("relay needs relay_sink; name the sink, or leave relay out")
         return self
 
     @property
@@ -423,7 +454,8 @@ def _kind_and_default(name: str) -> tuple[str, str]:
         least = kind.get("minimum", kind.get("exclusiveMinimum"))
         text = f"{kind['type']} {'from' if 'minimum' in kind else 'above'} {least:g} to {kind['maximum']:g}"
     else:
-        words = {"array": "list of names", "boolean": "true or false"}
+        listed = "names" if "pattern" not in kind.get("items", {}) else "NAME=VALUE"
+        words = {"array": f"list of {listed}", "boolean": "true or false"}
         text = words.get(kind["type"], "path" if kind.get("format") == "path" else "text")
     default = field.get("default")
     return text, "none" if default in (None, [], ()) else _toml(default)

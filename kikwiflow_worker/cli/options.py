@@ -24,10 +24,21 @@ CONNECTION = (
 )
 """Settings that say where the database is."""
 
+MANAGEMENT = tuple(
+    name for name in Settings.model_fields if name.startswith(("audit_", "authentication", "jwt_"))
+)
+"""Settings of the HTTP API and the dashboard."""
+
+RELAY = tuple(name for name in Settings.model_fields if name.startswith("relay_"))
+"""Settings of the relay of outbox events."""
+
 WORKER = tuple(name for name in Settings.model_fields if name not in CONNECTION)
 """Settings that only a worker looks at."""
 
 _COMMON = "Common options"
+
+_SEVERAL = ("handlers", "relay_options", "authentication", "jwt_algorithms")
+"""Settings whose flag may be repeated."""
 
 _METAVARS = {
     "instance_name": "NAME",
@@ -40,6 +51,18 @@ _METAVARS = {
     "handlers": "NAME[,NAME...]",
     "default_retry_interval": "DURATION",
     "history_ttl_days": "DAYS",
+    "audit_ttl_days": "DAYS",
+    "authentication": "tokens|jwt[,...]",
+    "jwt_issuer": "TEXT",
+    "jwt_audience": "TEXT",
+    "jwt_jwks_url": "URL",
+    "jwt_algorithms": "NAME[,NAME...]",
+    "jwt_actor_claim": "NAME",
+    "jwt_roles_claim": "NAME",
+    "jwt_role_prefix": "TEXT",
+    "jwt_tenant_claim": "NAME",
+    "relay_sink": "NAME",
+    "relay_options": "NAME=VALUE[,...]",
     "log_level": "LEVEL",
     "events": "off|lifecycle|full",
     "log_format": "FORMAT",
@@ -175,7 +198,7 @@ def _setting_option(name: str) -> Callable[[_Decorated], _Decorated]:
         flag, shape = (
             (f"{flag}/--no-{flag[2:]}", {}) if info.default else (flag, {"flag_value": True})
         )
-    elif name == "handlers":
+    elif name in _SEVERAL:
         shape["multiple"] = True
     elif name == "embedded":
         shape |= {"is_flag": False, "flag_value": ""}
@@ -183,7 +206,7 @@ def _setting_option(name: str) -> Callable[[_Decorated], _Decorated]:
         flag,
         name,
         cls=SectionOption,
-        section="Database options" if name in CONNECTION else "Worker options",
+        section=_section(name),
         default=None,
         expose_value=False,
         callback=_note,
@@ -192,7 +215,15 @@ def _setting_option(name: str) -> Callable[[_Decorated], _Decorated]:
     )
 
 
+def _section(name: str) -> str:
+    if name in CONNECTION:
+        return "Database options"
+    return "Management options" if name in MANAGEMENT else "Worker options"
+
+
 def _plain(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
