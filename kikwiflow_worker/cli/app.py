@@ -9,6 +9,7 @@ from typing import TextIO
 import click
 
 from kikwiflow_worker import __version__
+from kikwiflow_worker.cli.audit import audit
 from kikwiflow_worker.cli.definitions import definitions
 from kikwiflow_worker.cli.deploying import deploy, validate
 from kikwiflow_worker.cli.doctor import doctor
@@ -30,6 +31,7 @@ from kikwiflow_worker.cli.serve import serve
 from kikwiflow_worker.cli.start import start
 from kikwiflow_worker.cli.store import store
 from kikwiflow_worker.cli.tasks import tasks
+from kikwiflow_worker.cli.tokens import tokens
 from kikwiflow_worker.cli.verify import verify
 from kikwiflow_worker.cli.worker_process import run_worker_process
 from kikwiflow_worker.cli.workers import workers
@@ -159,6 +161,8 @@ _COMMANDS: Sequence[click.Command] = (
     workers,
     store,
     serve,
+    tokens,
+    audit,
     verify,
     doctor,
 )

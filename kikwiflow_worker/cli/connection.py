@@ -45,6 +45,7 @@ def store_options(settings: Settings) -> StoreOptions:
     """Return the store's part of the settings."""
     return StoreOptions(
         retention=timedelta(days=settings.history_ttl_days),
+        audit_retention=timedelta(days=settings.audit_ttl_days),
         allow_standalone=settings.allow_standalone,
         outbox=OutboxOptions(settings.events, timedelta(days=settings.events_ttl_days)),
     )

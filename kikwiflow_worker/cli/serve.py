@@ -2,7 +2,13 @@
 
 import click
 
-from kikwiflow_worker.cli.options import SectionCommand, connection_options
+from kikwiflow_worker.cli.options import (
+    MANAGEMENT,
+    SectionCommand,
+    connection_options,
+    invocation,
+    settings_options,
+)
 from kikwiflow_worker.cli.session import with_client
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.errors import ConfigurationError
@@ -14,6 +20,7 @@ from kikwiflow_worker.errors import ConfigurationError
 Examples:
   kikwiflow-worker serve --mongodb-uri 'mongodb://db/?replicaSet=rs0'
   kikwiflow-worker serve --address 127.0.0.1:8090 --embedded
+  kikwiflow-worker serve --address 0.0.0.0:8090 --authentication tokens
 """,
 )
 @click.option(
@@ -23,21 +30,27 @@ Examples:
     show_default=True,
     help="Where to listen.",
 )
+@settings_options(MANAGEMENT)
 @connection_options
 @click.pass_context
 def serve(context: click.Context, *, address: str) -> None:
     """Serve the HTTP API and the dashboard until it is stopped.
 
+    Without --authentication everybody who reaches it is an administrator, so it then listens on this host only.
+
     Needs the extra: pip install 'kikwiflow-worker[management]'.
     """
     try:
-        from kikwiflow_worker.cli.serving import serve_until_stopped  # noqa: PLC0415 - needs the extra
+        from kikwiflow_worker.cli import serving  # noqa: PLC0415 - needs the extra
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"the HTTP API needs the package {error.name}: pip install 'kikwiflow-worker[management]'"
         ) from error
 
+    options = serving.authentication_options(invocation(context).settings())
+    options.check(address)
+
     async def action(client: Kikwiflow) -> None:
-        await serve_until_stopped(client, address)
+        await serving.serve_until_stopped(client, address, options)
 
     with_client(context, action)

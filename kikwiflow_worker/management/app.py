@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from kikwiflow_worker import __version__
 from kikwiflow_worker.clock import Clock, SystemClock
+from kikwiflow_worker.management.api.audit import router as audit
 from kikwiflow_worker.management.api.definitions import router as definitions
 from kikwiflow_worker.management.api.executable_tasks import router as executable_tasks
 from kikwiflow_worker.management.api.external_tasks import router as external_tasks
@@ -24,6 +25,7 @@ from kikwiflow_worker.management.parameters import KebabNames, refuse_unknown
 from kikwiflow_worker.management.probes import Probes, never, probe_router
 from kikwiflow_worker.management.problems import add_problem_handlers
 from kikwiflow_worker.management.request_log import RequestLog, RequestMetrics
+from kikwiflow_worker.management.security.auditing import Auditing
 from kikwiflow_worker.management.web.router import add_dashboard
 
 BASE_PATH = "/kikwiflow/api/v1"
@@ -38,6 +40,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     incidents,
     executable_tasks,
     overview,
+    audit,
 )
 """Of the API; the first route that fits a path takes it."""
 
@@ -65,6 +68,7 @@ def create_app(
     # The last one added stands before all others.
     app.add_middleware(KebabNames)
     app.add_middleware(Remembering)
+    app.add_middleware(Auditing)
     app.add_middleware(Protection, hosts=hosts)
     app.add_middleware(
         RequestLog, clock=clock or SystemClock(), metrics=RequestMetrics(asked.registry)

@@ -63,12 +63,14 @@ class Caller:
     """Who makes the present request, with the services as they may use them.
 
     Attributes:
+        audit_log: What was changed, as they may read it.
         audited: The entry of the present change; None for a request that changes nothing.
     """
 
     identity: Identity
     services: Services
     invoker: Invoker
+    audit_log: AuditLog
     audited: Audited | None = field(default=None)
 
     def concerns(self, **subjects: str) -> None:
@@ -91,18 +93,18 @@ def requires(role: Role) -> Callable[..., object]:
         services, invoker = backend.scoped(identity), backend.new_invoker()
         if request.method in SAFE_METHODS:
             _check_role(identity, role, request)
-            return Caller(identity, services, invoker)
+            return Caller(identity, services, invoker, backend.audit_log(identity))
         await check_csrf(request, identity)
         if identity.may(role):
             await reserve(request, identity, backend.answers)
         if role is Role.VIEWER:
             _check_role(identity, role, request)
-            return Caller(identity, services, invoker)
+            return Caller(identity, services, invoker, backend.audit_log(identity))
         audited = await begin_change(
             request, identity, backend.access.audit, now=backend.services.runtime.now
         )
         _check_role(identity, role, request)
-        return Caller(identity, services, invoker, audited)
+        return Caller(identity, services, invoker, backend.audit_log(identity), audited)
 
     return caller
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,9 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kikwiflow_worker.management.problems import Code, Problem
+from kikwiflow_worker.management.request_log import REQUEST_ID
 from kikwiflow_worker.model.limits import MAX_DEFINITION_BYTES
 
-REQUEST_ID_HEADER = "X-Request-Id"
 MAX_BODY_BYTES = MAX_DEFINITION_BYTES + 1024 * 1024
 """Of one request: the largest definition, and room for what surrounds it."""
 
@@ -48,7 +47,6 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +68,7 @@ class Protection:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        state = scope.setdefault("state", {})
-        state.setdefault("request_id", _request_id(headers))
-        answer = _Answer(send, state)
+        answer = _Answer(send, scope.setdefault("state", {}))
         problem = self._problem(scope["method"], headers)
         if problem is not None:
             await problem.response(Request(scope))(scope, receive, answer)
@@ -129,7 +125,7 @@ class _Answer:
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
-            headers[REQUEST_ID_HEADER] = self.state["request_id"]
+            headers[REQUEST_ID] = request_id_in(self.state)
             if "etag" not in headers:
                 headers.setdefault("Cache-Control", "no-store")
             for cookie in _cookies(self.state):
@@ -155,18 +151,18 @@ def set_cookie(request: Request, cookie: str) -> None:
 
 
 def request_id_of(request: Request) -> str:
-    """Return the id of a request: the caller's own, or one made for it."""
-    return str(request.scope["state"]["request_id"])
+    """Return the id of a request: the caller's own, or one that ``RequestLog`` made for it."""
+    return request_id_in(request.scope["state"])
+
+
+def request_id_in(state: MutableMapping[str, Any]) -> str:
+    """Return the id of the request with this state."""
+    return str(state["request_id"])
 
 
 def _cookies(state: MutableMapping[str, Any]) -> Iterable[str]:
     cookies: list[str] = state.get("cookies", [])
     return cookies
-
-
-def _request_id(headers: Headers) -> str:
-    given = headers.get(REQUEST_ID_HEADER, "")
-    return given if _REQUEST_ID.fullmatch(given) else str(uuid4())
 
 
 def _is_of_another_site(headers: Headers) -> bool:

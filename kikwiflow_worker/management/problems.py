@@ -146,6 +146,11 @@ class Code(StrEnum):
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "None of the caller's doing; the server's log has it under the request id.",
     )
+    ISSUER_UNAVAILABLE = (
+        "ISSUER_UNAVAILABLE",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "The issuer of JWTs does not give the keys by which they are checked; repeat after `Retry-After`.",
+    )
     STORE_UNAVAILABLE = (
         "STORE_UNAVAILABLE",
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -185,6 +190,13 @@ class UnauthenticatedError(RequestRefusedError):
 
     code = Code.UNAUTHENTICATED
     headers: Mapping[str, str] = {"WWW-Authenticate": "Bearer"}
+
+
+class KeysUnavailableError(RequestRefusedError):
+    """The issuer of JWTs does not give its keys, by which they are checked."""
+
+    code = Code.ISSUER_UNAVAILABLE
+    headers: Mapping[str, str] = {"Retry-After": str(RETRY_AFTER_S)}
 
 
 class BadRequestError(RequestRefusedError):

@@ -106,6 +106,11 @@ def csrf_token(request: Request) -> str:
     return str(getattr(request.state, "csrf_token", _PROCESS_TOKEN))
 
 
+def has_session(request: Request) -> bool:
+    """Return whether somebody logged in looks at the page that answers ``request``."""
+    return hasattr(request.state, "csrf_token")
+
+
 async def check_csrf(request: Request, identity: Identity) -> None:
     """Refuse a request of a browser that changes something and does not come from a page of ours.
 

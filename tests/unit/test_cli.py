@@ -57,6 +57,11 @@ COMMANDS = [
     ["store", "check"],
     ["store", "upgrade"],
     ["serve"],
+    ["tokens", "create"],
+    ["tokens", "list"],
+    ["tokens", "rotate"],
+    ["tokens", "revoke"],
+    ["audit", "list"],
     ["verify"],
     ["doctor"],
 ]

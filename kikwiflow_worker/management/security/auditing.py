@@ -1,43 +1,58 @@
 """Records what changes something: before, so that no change goes unrecorded, and what became of it."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from http import HTTPStatus
 from uuid import uuid4
 
 from fastapi import Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kikwiflow_worker.errors import KikwiflowError, StoreUnavailableError
+from kikwiflow_worker.errors import StoreUnavailableError
 from kikwiflow_worker.management.headers import request_id_of
 from kikwiflow_worker.management.identity import Identity
-from kikwiflow_worker.management.problems import problem_of
+from kikwiflow_worker.management.problems import Code
 from kikwiflow_worker.store.access import AuditEntry, AuditLog
 
 DONE = "DONE"
+_STATE = "audited"
 _LONGEST_ID = 200
 _MOST_SUBJECTS = 50
 
 
 @dataclass(slots=True)
 class Audited:
-    """The change that is under way; ``subjects`` are the ids of what it is about, by what they name."""
+    """The change that is under way.
 
+    Attributes:
+        subjects: The ids of what it is about, by what they name.
+    """
+
+    log: AuditLog
+    entry: AuditEntry
     subjects: dict[str, str] = field(default_factory=dict)
 
+    async def end(self, status: int) -> None:
+        """Note how it was answered; only the first call counts."""
+        if self.entry.result is not None:
+            return
+        subjects = _shortened({**self.entry.subjects, **self.subjects})
+        self.entry = replace(self.entry, result=result_of(status), subjects=subjects)
+        # The change is made, or is not: that its result cannot be recorded must not make it look otherwise.
+        with suppress(StoreUnavailableError):
+            await self.log.end(self.entry)
 
-@asynccontextmanager
-async def audited(
+
+async def begin_change(
     request: Request, identity: Identity, log: AuditLog, *, now: Callable[[], datetime]
-) -> AsyncIterator[Audited]:
-    """Record that ``identity`` is about to make a change, and afterwards what became of it.
+) -> Audited:
+    """Record that ``identity`` is about to make a change; ``Auditing`` records what becomes of it.
 
     Raises:
-        StoreUnavailableError: It cannot be recorded; the block was not entered.
+        StoreUnavailableError: It cannot be recorded, so it must not be made.
     """
-    change = Audited(dict(request.path_params))
     entry = AuditEntry(
         id=str(uuid4()),
         at=now(),
@@ -45,21 +60,39 @@ async def audited(
         tenant_id=identity.tenant_id,
         operation=operation_of(request),
         request_id=request_id_of(request),
-        subjects=_shortened(change.subjects),
+        subjects=_shortened(request.path_params),
     )
     await log.begin(entry)
-    try:
-        yield change
-    except Exception as error:
-        await _end(log, entry, change, _result_of(error))
-        raise
-    await _end(log, entry, change, DONE)
+    audited = Audited(log, entry)
+    request.scope["state"][_STATE] = audited
+    return audited
 
 
-async def _end(log: AuditLog, entry: AuditEntry, change: Audited, result: str) -> None:
-    # The change is made, or is not: that its result cannot be recorded must not make it look otherwise.
-    with suppress(StoreUnavailableError):
-        await log.end(replace(entry, subjects=_shortened(change.subjects), result=result))
+@dataclass(frozen=True, slots=True)
+class Auditing:
+    """The middleware: notes how a change was answered before the answer is sent."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await _end(scope, message["status"])
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noted)
+        except Exception:
+            await _end(scope, HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise
+
+
+async def _end(scope: Scope, status: int) -> None:
+    audited: Audited | None = scope.get("state", {}).get(_STATE)
+    if audited is not None:
+        await audited.end(status)
 
 
 def operation_of(request: Request) -> str:
@@ -69,19 +102,14 @@ def operation_of(request: Request) -> str:
     return str(operation or f"{request.method} {getattr(route, 'path', request.url.path)}")
 
 
-def _result_of(error: Exception) -> str:
-    match error:
-        case KikwiflowError():
-            return problem_of(error).code
-        case RequestValidationError():
-            return "BAD_REQUEST"
-        case HTTPException(status_code=status):
-            return f"HTTP_{status}"
-        case _:
-            return "INTERNAL"
+def result_of(status: int) -> str:
+    """Return what became of a change that was answered with ``status``."""
+    if status < HTTPStatus.BAD_REQUEST:
+        return DONE
+    return next((code.value for code in Code if code.status == status), f"HTTP_{status}")
 
 
-def _shortened(subjects: dict[str, str]) -> dict[str, str]:
+def _shortened(subjects: Mapping[str, object]) -> dict[str, str]:
     return {
         name: str(value)[:_LONGEST_ID] for name, value in list(subjects.items())[:_MOST_SUBJECTS]
     }

@@ -18,7 +18,7 @@ from kikwiflow_worker import __version__
 from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.management.backend import Caller
 from kikwiflow_worker.management.identity import Role
-from kikwiflow_worker.management.problems import problem_of
+from kikwiflow_worker.management.problems import UnauthenticatedError, problem_of
 from kikwiflow_worker.management.web import formats
 from kikwiflow_worker.management.web.navigation import (
     DASHBOARD_PATH,
@@ -27,7 +27,7 @@ from kikwiflow_worker.management.web.navigation import (
     link,
     link_here,
 )
-from kikwiflow_worker.management.web_session import csrf_token, read_form
+from kikwiflow_worker.management.web_session import csrf_token, has_session, read_form
 
 _FLASH = "kikwiflow_flash"
 _FLASH_S = 60
@@ -42,8 +42,9 @@ _templates = Environment(
 )
 _templates.filters.update(
     count=formats.count,
+    cut=formats.cut,
     instant=formats.instant,
-    length=formats.length,
+    length_of_time=formats.length,
     plain=formats.plain,
     shortened=formats.shortened,
     words=formats.words,
@@ -57,6 +58,7 @@ def render(
 
     Templates get what ``context`` holds and: ``request``, ``identity`` (who looks), ``may_operate``, ``may_deploy``, ``now``
     (of the database), ``link`` and ``here`` (addresses), ``csrf`` (the value of the field that every form carries),
+    ``has_session`` (whether there is something to log out of),
     ``places`` and ``flash``, and the macros of ``macros.html`` as ``ui``. Everything is escaped.
     """
     message = _flash_of(request)
@@ -67,6 +69,7 @@ def render(
         "link": lambda *parts, **query: link(request, *parts, **query),
         "here": lambda **changes: link_here(request, **changes),
         "csrf": csrf_token(request),
+        "has_session": has_session(request),
         "places": [(place, is_within(request, place)) for place in PLACES],
         "flash": message,
         **_about(caller),
@@ -114,6 +117,8 @@ class _PageRoute(APIRoute):
         async def handle(request: Request) -> Response:
             try:
                 return await handler(request)
+            except UnauthenticatedError:
+                return RedirectResponse(_login(request), status_code=303)
             except KikwiflowError as error:
                 problem = problem_of(error)
                 return error_page(request, problem.status, problem.detail)
@@ -138,6 +143,12 @@ def error_page(request: Request, status: int, detail: str) -> HTMLResponse:
     return render(
         request, "error.html", caller=None, status=int(status), code=int(status), detail=detail
     )
+
+
+def _login(request: Request) -> str:
+    """Return the page that asks for a token, which leads back to the present page unless that was a form."""
+    own = link_here(request) if request.method == "GET" else None
+    return link(request, "login", next=own)
 
 
 def _about(caller: Caller | None) -> dict[str, object]:

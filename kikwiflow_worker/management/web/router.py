@@ -8,9 +8,15 @@ from fastapi.staticfiles import StaticFiles
 
 from kikwiflow_worker.management.web import (
     bulk_jobs,
+    definitions,
+    deploying,
+    failures,
     inbox,
     incidents,
+    instance_actions,
+    instance_page,
     instance_search,
+    login,
     overview,
     waiting,
 )
@@ -21,11 +27,17 @@ _STATIC = Path(__file__).parent / "static"
 
 _PAGES: tuple[APIRouter, ...] = (
     overview.router,
+    definitions.router,
+    deploying.router,
     instance_search.router,
+    instance_page.router,
+    instance_actions.router,
+    failures.router,
     inbox.router,
     incidents.router,
     bulk_jobs.router,
     waiting.router,
+    login.router,
 )
 
 home = page_router()
