@@ -20,7 +20,7 @@ from kikwiflow_worker.store.search import (
 
 router = page_router()
 
-FEW = 5
+FEW = 8
 """Rows of each list; the list itself is one click away."""
 
 
@@ -54,8 +54,10 @@ async def overview(request: Request, caller: Viewer) -> HTMLResponse:
     """Show what needs attention, the most urgent first."""
     searches = caller.services.searches
     incidents = await searches.search_incidents(IncidentSearch(), limit=FEW)
-    unclaimed = ExternalTaskSearch(unassigned=True, for_people=True)
-    tasks = await searches.search_external_tasks(unclaimed, limit=FEW)
+    # How many there are is not counted: no index knows whom a task is for.
+    tasks = await searches.search_external_tasks(
+        ExternalTaskSearch(unassigned=True, for_people=True), limit=FEW
+    )
     waits = await searches.list_handler_waits()
     return render(
         request,
@@ -65,7 +67,7 @@ async def overview(request: Request, caller: Viewer) -> HTMLResponse:
         tasks=tasks.items,
         open_incidents=await searches.count_incidents(IncidentSearch()),
         retrying=await searches.count_tasks(TaskSearch(retrying=True)),
-        for_people=await searches.count_external_tasks(unclaimed),
+        unclaimed=Count(len(tasks.items), is_capped=tasks.next_cursor is not None),
         due=due_of(waits),
         oldest=min((wait.oldest for wait in waits), default=None),
         unserved=[wait for wait in waits if not wait.is_served],

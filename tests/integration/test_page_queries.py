@@ -1,0 +1,97 @@
+"""What the server examines for each page of the dashboard, as its own profiler counts it, among many rows."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from kikwiflow_worker.clock import SystemClock
+from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
+from kikwiflow_worker.store.mongo.store import MongoStore
+from kikwiflow_worker.store.search import EXAMINED_PER_COUNT
+from tests.support.definitions import a_file
+from tests.support.management import manage
+from tests.support.many_records import RARE, Size, fill
+from tests.support.mongo import MongoServer
+from tests.support.profiler import profiled
+
+DEEP = os.environ.get("KIKWIFLOW_TEST_DEEP") == "1"
+pytestmark = [
+    pytest.mark.mongo,
+    *([pytest.mark.deep, pytest.mark.timeout(1800)] if DEEP else []),
+]
+
+Json = dict[str, Any]
+SIZE = Size(1_000_000, 250_000) if DEEP else Size(20_000, 5_000)
+MOST_PER_ROW = 100
+ROWS = 25
+"""What a page may look for: a search that has come to nothing yet has looked as far as for a full one."""
+
+SMALL = ("workers", "process_definitions")
+"""Collections that no amount of work fills."""
+
+PAGES = (
+    *("overview", "instances", "instances?status=ENDED", "instances?key=order-5"),
+    *("instances?definition=key-3", "instances?variable=city&value=Bremen"),
+    *(f"instances?variable={RARE}", "instances?since=2024-06-01", "instances?status=SUSPENDED"),
+    *("tasks", "tasks?show=mine", "tasks?show=people", "tasks?show=all", "tasks?definition=key-3"),
+    *("incidents", "incidents?status=ANY", "incidents?definition=key-3", "incidents?node=node-4"),
+    *("incidents?type=FAILED_JOB", "incidents?definition=key-3&type=WORKER_LOST"),
+    *("retrying", "retrying?definition=key-3", "timers", "timers?definition=key-3"),
+    *("handlers", "workers", "bulk", "definitions"),
+)
+
+
+@pytest.fixture(scope="module")
+def filled(mongo_server: MongoServer) -> Iterator[Database[Json]]:
+    """Return a database of this module, full of rows."""
+    name = f"kikwi_test_{uuid4().hex[:12]}"
+
+    async def prepare() -> None:
+        store = MongoStore.open(mongo_server.uri, name, clock=SystemClock())
+        await store.prepare()
+        await store.close()
+
+    asyncio.run(prepare())
+    with MongoClient[Json](mongo_server.uri) as client:
+        database = client.get_database(name, codec_options=CODEC_OPTIONS)
+        fill(database, SIZE)
+        for row in database.process_definitions.find({}, {"key": 1}):
+            source = {"$set": {"source": json.dumps(a_file(key=row["key"]))}}
+            database.process_definitions.update_one({"_id": row["_id"]}, source)
+        yield database
+        client.drop_database(name)
+
+
+async def test_no_page_examines_more_than_its_rows_may_cost(
+    mongo_server: MongoServer, filled: Database[Json]
+) -> None:
+    costs: dict[str, tuple[int, int]] = {}
+    async with manage(mongo_server.uri, filled) as managed:
+        for path in PAGES:
+            with profiled(filled) as entries:
+                page = await managed.http.get(f"/dashboard/{path}")
+            assert page.status_code == 200, (path, page.text)
+            large = [entry for entry in entries if not entry["ns"].endswith(SMALL)]
+            assert not any("COLLSCAN" in entry["planSummary"] for entry in large), (path, large)
+            counts = [entry["docsExamined"] for entry in large if is_count(entry)]
+            assert sum(counts) <= 2 * EXAMINED_PER_COUNT + 1, (path, counts)
+            examined = sum(entry["docsExamined"] for entry in large if not is_count(entry))
+            costs[path] = (examined, rows_of(page.text) or ROWS)
+
+    assert {path: cost for path, cost in costs.items() if cost[0] > MOST_PER_ROW * cost[1]} == {}
+
+
+def is_count(entry: Json) -> bool:
+    return "aggregate" in entry["command"]
+
+
+def rows_of(html: str) -> int:
+    """Return how many rows a page shows."""
+    return html.count("<tr>") - html.count("<thead>")
