@@ -138,7 +138,10 @@ async def _fill(database: Database, pool: _Pool) -> None:
 
 
 def _copies(task: Json, for_each: int, *, is_due: bool) -> list[Json]:
-    """Return the pipeline that makes copies of a task for each instance, a second apart, in the past or a year ahead."""
+    """Return the pipeline that makes copies of a task for each instance, a second apart, in the past or a year ahead.
+
+    They are stored in the order in which they come due, as tasks are that wait for their turn.
+    """
     second = {"$multiply": ["$number", 1_000]}
     year_ahead = {"$add": [task["claimableAt"] + timedelta(days=365), second]}
     prefix = f"{uuid4()}-"
@@ -151,6 +154,7 @@ def _copies(task: Json, for_each: int, *, is_due: bool) -> list[Json]:
     return [
         {"$project": {"instance": 1, "number": {"$range": [0, for_each]}}},
         {"$unwind": "$number"},
+        {"$sort": {"number": -1 if is_due else 1}},
         {"$replaceWith": row},
         {"$merge": {"into": "executable_tasks", "whenMatched": "fail"}},
     ]

@@ -25,7 +25,7 @@ OLD_S = 10.0
 _WAITING_STEP_S = 5.0
 """How often waiting for a slot counts as progress: a worker that is full of long handlers works as it should."""
 
-_SWEEP_INTERVAL_S = 5.0
+_SWEEP_INTERVAL_S = 10.0
 _SWEEP_LIMIT = 100
 
 

@@ -33,7 +33,7 @@ from kikwiflow_worker.worker.registry import HandlerRegistry
 from kikwiflow_worker.worker.reporting import StepReport
 from kikwiflow_worker.worker.runner import RunnerHooks, RunnerParts, TaskRunner
 from kikwiflow_worker.worker.store_watch import StoreWatch
-from kikwiflow_worker.worker.supervision import end, supervised
+from kikwiflow_worker.worker.supervision import end, run_on, supervised
 from kikwiflow_worker.worker.systemd import Notifier
 
 _START_PAUSE_S = 0.5
@@ -225,12 +225,16 @@ class Worker:
             return StopResult.DRAINED
         self._renewer.start()
         try:
+            maintenance = self._new_maintenance()
+            loop = asyncio.get_running_loop()
+            self._health.before_readiness(lambda: run_on(loop, maintenance.look))
             async with asyncio.TaskGroup() as group:
-                chores = [group.create_task(chore) for chore in self._chores()]
+                chores = [group.create_task(chore) for chore in self._chores(maintenance)]
                 result = await self._claim_and_run()
                 await end(chores)
             await self._record_end()
         finally:
+            self._health.before_readiness(None)
             self._handlers.close()
             self._renewer.stop()
         emit(Event.WORKER_STOPPED, result=result.name.lower())
@@ -268,21 +272,23 @@ class Worker:
         self._started_at = self._services.runtime.now()
         return None
 
-    def _chores(self) -> list[Coroutine[object, object, None]]:
-        monitor = LoopMonitor(
-            clock=self._clock,
-            metrics=self._metrics,
-            running=self._handlers.running,
-            warning_seconds=self._options.handler_block_warning_s,
-            on_beat=self._health.beat,
-        )
-        maintenance = Maintenance(
+    def _new_maintenance(self) -> Maintenance:
+        return Maintenance(
             DatabaseProbe(ping=self._store.ping, skew_s=self._store.skew_s),
             self._services.reads,
             slots=self._slots,
             clock=self._clock,
             metrics=self._metrics,
             store_watch=self._store_watch,
+        )
+
+    def _chores(self, maintenance: Maintenance) -> list[Coroutine[object, object, None]]:
+        monitor = LoopMonitor(
+            clock=self._clock,
+            metrics=self._metrics,
+            running=self._handlers.running,
+            warning_seconds=self._options.handler_block_warning_s,
+            on_beat=self._health.beat,
         )
         chores: dict[str, Callable[[], Awaitable[None]]] = {
             "commit lanes": self._lanes.run,

@@ -8,6 +8,7 @@ import json
 import socket
 import socketserver
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -63,6 +64,12 @@ class HealthState:
         self._is_started = False
         self._is_draining = False
         self._is_store_reachable = False
+        self._look: Callable[[], None] | None = None
+
+    def before_readiness(self, look: Callable[[], None] | None) -> None:
+        """Let ``look`` run before readiness is answered, on the thread of whoever asks; it may take a second."""
+        with self._lock:
+            self._look = look
 
     def beat(self) -> None:
         """Report that the event loop turns."""
@@ -105,7 +112,10 @@ class HealthState:
             return HealthReport(tuple(reasons))
 
     def readiness(self) -> HealthReport:
-        """Return whether the worker takes tasks now."""
+        """Return whether the worker takes tasks now, after a look at the database if it has been silent."""
+        look = self._look
+        if look is not None:
+            look()
         with self._lock:
             reasons = []
             if not self._is_started:

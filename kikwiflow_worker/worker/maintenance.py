@@ -17,14 +17,14 @@ from kikwiflow_worker.worker.systemd import Notifier
 TRUTH_S = 2.0
 """Within this, readiness tells the truth about the database."""
 
-SILENCE_S = 1.2
-"""How long an answer to anything counts: a worker that polls need not ping."""
+SILENCE_S = 0.5
+"""How long an answer to anything counts: whoever asks for readiness after that makes the worker ping."""
 
 ANSWER_S = 0.7
 """How long the answer to a ping may take: with the silence before it, less than ``TRUTH_S``."""
 
 _AWAY_S = 0.5
-"""Between two looks while the database is away."""
+"""Between two pings while the database is away."""
 
 _CLOCK_S = 30.0
 """Between two pings at most, to compare the clocks."""
@@ -67,20 +67,27 @@ class Maintenance:
         self._metrics = metrics
         self._store_watch = store_watch
         self._warned_of_skew = False
+        self._look = asyncio.Lock()
+
+    async def look(self) -> None:
+        """Ask the database whether it answers, unless something has been heard of it lately.
+
+        Whoever asks for readiness calls it first: so the answer is true within ``TRUTH_S``, and a worker that nobody asks
+        sends nothing.
+        """
+        async with self._look:
+            if self._store_watch.is_reachable and self._store_watch.silence_s > SILENCE_S:
+                await self._ping()
 
     async def watch_database(self) -> None:
-        """Ask the database whether it answers when nobody else does, so that readiness tells the truth within ``TRUTH_S``."""
+        """Ask a database that is away until it is back, and any database now and then for its time."""
         pinged_at = -_CLOCK_S
         while True:
-            answer_counts_s = SILENCE_S - self._store_watch.silence_s
             is_clock_due = self._clock.monotonic() - pinged_at > _CLOCK_S
-            if self._store_watch.is_reachable and answer_counts_s > 0 and not is_clock_due:
-                await self._clock.sleep(answer_counts_s)
-                continue
-            pinged_at = self._clock.monotonic()
-            await self._ping()
-            if not self._store_watch.is_reachable:
-                await self._clock.sleep(_AWAY_S)
+            if is_clock_due or not self._store_watch.is_reachable:
+                pinged_at = self._clock.monotonic()
+                await self._ping()
+            await self._clock.sleep(_AWAY_S)
 
     async def _ping(self) -> None:
         try:

@@ -1,7 +1,8 @@
 """Keeping the parts of the worker alive: none may stop another."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import CancelledError
 
 import structlog
 
@@ -12,6 +13,26 @@ from kikwiflow_worker.telemetry import Event, emit
 _PAUSE_S = 1.0
 
 _CANCEL_AGAIN_S = 0.5
+
+_TURN_S = 1.0
+"""How long another thread waits for what it lets run on the event loop."""
+
+
+def run_on(
+    loop: asyncio.AbstractEventLoop, action: Callable[[], Coroutine[object, object, None]]
+) -> None:
+    """Run ``action`` on an event loop from another thread, and wait for its end.
+
+    It is not waited for longer than a second, nor at all if the loop has ended: it must still be possible to ask a worker
+    how it is when its loop stands still.
+    """
+    running = action()
+    try:
+        asyncio.run_coroutine_threadsafe(running, loop).result(_TURN_S)
+    except RuntimeError:
+        running.close()
+    except (TimeoutError, CancelledError):
+        pass
 
 
 async def supervised(name: str, run: Callable[[], Awaitable[None]], clock: Clock) -> None:

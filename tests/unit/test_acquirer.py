@@ -227,7 +227,7 @@ async def test_a_task_with_two_lapsed_locks_runs_alone() -> None:
 
 async def test_interrupted_deliveries_are_looked_for_when_idle() -> None:
     bench = Bench(FakeQueue([None, None]))
-    bench.clock.advance(timedelta(seconds=6))
+    bench.clock.advance(timedelta(seconds=11))
 
     await bench.acquirer.run()
 
@@ -237,7 +237,7 @@ async def test_interrupted_deliveries_are_looked_for_when_idle() -> None:
 async def test_a_batch_is_kept_when_the_look_for_arrivals_after_it_fails() -> None:
     away = StoreUnavailableError("away")
     bench = Bench(FakeQueue([a_claimed_task("a"), a_claimed_task("b")], sweep_error=away), Slots(3))
-    bench.clock.advance(timedelta(seconds=6))
+    bench.clock.advance(timedelta(seconds=11))
 
     await bench.acquirer.run()
 
@@ -250,7 +250,7 @@ async def test_a_join_that_was_released_late_is_claimed_at_once() -> None:
     bench = Bench(queue)
     bench.acquirer._pacing = Pacing(shortest_s=3600, longest_s=3600, jitter=random.Random(1))
     bench.on_dispatch = lambda _: bench.acquirer.stop()
-    bench.clock.advance(timedelta(seconds=6))
+    bench.clock.advance(timedelta(seconds=11))
 
     async with asyncio.timeout(5):
         await bench.acquirer.run()

@@ -75,6 +75,20 @@ def test_a_new_worker_lives_and_is_not_ready(state: HealthState) -> None:
     )
 
 
+def test_readiness_is_answered_after_a_look_at_the_database(
+    server: HealthServer, state: HealthState
+) -> None:
+    make_ready(state)
+    state.before_readiness(lambda: state.set_store_reachable(is_reachable=False))
+
+    assert ask(server, "/readyz")[0] == 503
+
+    state.before_readiness(None)
+    state.set_store_reachable(is_reachable=True)
+
+    assert ask(server, "/readyz")[0] == 200
+
+
 def test_a_started_worker_with_a_database_is_ready(state: HealthState) -> None:
     make_ready(state)
 

@@ -1,6 +1,7 @@
 """Chores: none that fails stops another, and the watchdog is fed while the worker makes progress only."""
 
 import asyncio
+import threading
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -15,10 +16,11 @@ from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import StoreRefusedError
 from kikwiflow_worker.telemetry import Event, Metrics
 from kikwiflow_worker.testing import ManualClock
+from kikwiflow_worker.worker import supervision
 from kikwiflow_worker.worker.health import HealthState
 from kikwiflow_worker.worker.maintenance import DatabaseProbe, Maintenance
 from kikwiflow_worker.worker.store_watch import StoreWatch
-from kikwiflow_worker.worker.supervision import end, supervised
+from kikwiflow_worker.worker.supervision import end, run_on, supervised
 
 
 class NoSleep(ManualClock):
@@ -143,3 +145,36 @@ async def test_a_database_that_keeps_a_part_out_is_no_crash(
     assert line["event"] == Event.STORE_UNAVAILABLE
     assert line["doing"] == "worker record"
     assert len(runs) == 2
+
+
+def test_another_thread_waits_for_what_it_lets_run_on_the_loop() -> None:
+    ran: list[str] = []
+
+    async def action() -> None:
+        await asyncio.sleep(0)
+        ran.append(threading.current_thread().name)
+
+    async def main() -> None:
+        await asyncio.to_thread(run_on, asyncio.get_running_loop(), action)
+        assert ran == [threading.current_thread().name]
+
+    asyncio.run(main())
+
+
+def test_another_thread_does_not_wait_for_a_loop_that_has_ended() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+
+    run_on(loop, lambda: asyncio.sleep(3600))
+
+
+def test_another_thread_waits_no_longer_than_a_second_for_a_loop_that_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervision, "_TURN_S", 0.01)
+    loop = asyncio.new_event_loop()
+
+    run_on(loop, lambda: asyncio.sleep(0))
+
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()

@@ -1,8 +1,9 @@
 """Renewing locks over a synchronous connection of its own, which no handler can starve."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from pymongo import MongoClient
 
@@ -16,13 +17,16 @@ from kikwiflow_worker.store.mongo.driver import (
 )
 from kikwiflow_worker.store.mongo.errors import translated, translated_opening
 
+_QUIET: Mapping[str, Any] = {"serverMonitoringMode": "poll", "heartbeatFrequencyMS": 60_000}
+"""A second client need not watch the servers all the time: a renewal that fails makes it look at once."""
+
 
 class MongoLockKeeper:
     """Renews locks. Use it from one thread."""
 
     def __init__(self, uri: str, database: str) -> None:
         with translated_opening():
-            options = client_options(uri, maxPoolSize=2)
+            options = client_options(uri, maxPoolSize=2, **_QUIET)
             self._client: MongoClient[Document] = MongoClient(uri, connect=False, **options)
         tasks = self._client.get_database(database, codec_options=CODEC_OPTIONS)["executable_tasks"]
         self._tasks = tasks
