@@ -67,3 +67,10 @@ def words(name: object) -> str:
 def _coarse(seconds: float) -> float:
     """Nobody wants the seconds of an hour ago."""
     return float(round(seconds))
+
+
+def cut(text: str, most: int = 2_000) -> str:
+    """Return a text of at most ``most`` characters, with how many were left out."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text) - most:,} more characters)"

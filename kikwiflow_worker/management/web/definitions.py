@@ -1,0 +1,128 @@
+"""Pages of definitions: the list, one version with its graph and figures, and two versions side by side."""
+
+from typing import Annotated
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse
+
+from kikwiflow_worker.management.backend import Caller, Viewer
+from kikwiflow_worker.management.graph.layout import lay_out
+from kikwiflow_worker.management.graph.svg import draw
+from kikwiflow_worker.management.web.graph_marks import (
+    Difference,
+    change_marks,
+    changes_between,
+    figures_marks,
+)
+from kikwiflow_worker.management.web.navigation import link
+from kikwiflow_worker.management.web.pages import page_router, render
+from kikwiflow_worker.model.definition import ProcessDefinition
+from kikwiflow_worker.operations.instances import get_definition
+from kikwiflow_worker.store.search import NodeFigures
+
+router = page_router()
+
+ROWS = 50
+MEASURED_NODES = 300
+"""Nodes of one page whose figures are looked up, at most: each costs some reads."""
+MAX_VERSION_SHOWN = 2**31 - 1
+
+Version = Annotated[int | None, Query(ge=1, le=MAX_VERSION_SHOWN)]
+
+
+@router.get("/definitions")
+async def list_definitions(
+    request: Request,
+    caller: Viewer,
+    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+) -> HTMLResponse:
+    """List the latest version of every definition, with what its instances do."""
+    every = await caller.services.reads.list_definitions()
+    shown = every[(page - 1) * ROWS : page * ROWS]
+    figures = await caller.services.searches.measure_definitions([each.key for each in shown])
+    return render(
+        request,
+        "definitions.html",
+        caller=caller,
+        definitions=shown,
+        figures=figures,
+        total=len(every),
+        page=page,
+        has_more=len(every) > page * ROWS,
+    )
+
+
+@router.get("/definitions/{key}")
+async def show_definition(
+    request: Request, caller: Viewer, key: str, version: Version = None
+) -> HTMLResponse:
+    """Show one version, the latest by default."""
+    definition = await get_definition(caller.services, key, version)
+    figures = await _figures(caller, definition)
+    versions = await caller.services.reads.list_definitions(key=key)
+    links = {
+        node_id: link(request, "instances", definition=key, node=node_id) for node_id in figures
+    }
+    graph = draw(
+        lay_out(definition),
+        figures_marks(figures, links),
+        title=f"Graph of {definition.name or key}, version {definition.version}",
+    )
+    summary = (await caller.services.searches.measure_definitions([key])).get(key)
+    return render(
+        request,
+        "definition.html",
+        caller=caller,
+        definition=definition,
+        stream="",
+        stream_events="",
+        graph=graph,
+        figures=figures,
+        is_measured_in_part=len(definition.flow_nodes) > MEASURED_NODES,
+        summary=summary,
+        versions=versions,
+        is_suspended=any(each.is_suspended for each in versions),
+        previous=next((each for each in versions if each.version < definition.version), None),
+    )
+
+
+@router.get("/definitions/{key}/source")
+async def show_source(
+    request: Request, caller: Viewer, key: str, version: Version = None
+) -> HTMLResponse:
+    """Show the file of one version."""
+    definition = await get_definition(caller.services, key, version)
+    return render(request, "definition_source.html", caller=caller, definition=definition)
+
+
+@router.get("/definitions/{key}/compare")
+async def compare(
+    request: Request,
+    caller: Viewer,
+    key: str,
+    before: Annotated[int, Query(ge=1, le=MAX_VERSION_SHOWN)],
+    after: Annotated[int, Query(ge=1, le=MAX_VERSION_SHOWN)],
+) -> HTMLResponse:
+    """Show two versions side by side, with what differs marked."""
+    old = await get_definition(caller.services, key, before)
+    new = await get_definition(caller.services, key, after)
+    changes = changes_between(old, new)
+    only_old = [change for change in changes if change.difference is not Difference.ADDED]
+    only_new = [change for change in changes if change.difference is not Difference.REMOVED]
+    return render(
+        request,
+        "compare.html",
+        caller=caller,
+        key=key,
+        old=old,
+        new=new,
+        changes=changes,
+        old_graph=draw(lay_out(old), change_marks(only_old), title=f"Version {old.version}"),
+        new_graph=draw(lay_out(new), change_marks(only_new), title=f"Version {new.version}"),
+        versions=await caller.services.reads.list_definitions(key=key),
+    )
+
+
+async def _figures(caller: Caller, definition: ProcessDefinition) -> dict[str, NodeFigures]:
+    nodes = list(definition.flow_nodes)[:MEASURED_NODES]
+    return dict(await caller.services.searches.measure_nodes(definition.id, nodes))
