@@ -161,6 +161,7 @@ class Event(StrEnum):
         LogLevel.ERROR,
         "The management server met an error that it did not expect; the caller was told the request id.",
     )
+    RELAY_STARTED = "relay.started", LogLevel.INFO, "The relay looks for outbox events to send."
     RELAY_STALLED = (
         "relay.stalled",
         LogLevel.WARNING,

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from kikwiflow_worker import __version__
 from kikwiflow_worker.cli.connection import Address, database_address, store_options
+from kikwiflow_worker.cli.relaying import Relaying
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.errors import ConfigurationError
@@ -32,7 +33,10 @@ def run_worker_process(settings: Settings) -> None:
         ConfigurationError: Settings, handlers or server do not allow a start.
         StoreUnavailableError: The database did not answer within the start-up time-out.
     """
-    configure_logging(settings.log_level, settings.log_format, sys.stdout)
+    # What a sink writes to standard output is read by a program.
+    is_taken = settings.relay and settings.relay_sink == "stdout"
+    stream = sys.stderr if is_taken else sys.stdout
+    configure_logging(settings.log_level, settings.log_format, stream)
     options = _options(settings)
     new_loop = loop_factory(settings.event_loop)
     registry = load_registry(settings.handlers)
@@ -98,13 +102,22 @@ async def _run(
             notifier=Notifier.from_environment(os.environ),
         ),
     )
+    relaying = Relaying(settings, store, metrics, options.worker_id) if settings.relay else None
+
+    def request_stop() -> None:
+        worker.request_stop()
+        if relaying is not None:
+            relaying.stop()
+
     install_signal_handlers(
         asyncio.get_running_loop(),
-        worker.request_stop,
+        request_stop,
         deadline_s=options.stop_s,
         cold_deadline_s=options.cold_stop_s,
     )
     try:
+        if relaying is not None:
+            return await relaying.run_beside(worker.run())
         return await worker.run()
     finally:
         await store.close()
