@@ -149,6 +149,14 @@ INDEXES: tuple[Index, ...] = (
         "type",
         "tenantId",
     ),
+    _index(
+        "tasks",
+        "tenant_created",
+        "tenantId",
+        "createdAt",
+        "_id",
+        partialFilterExpression={"tenantId": _EXISTS},
+    ),
     # Timers, and retries with them: not the tasks that are due at once, which most are.
     _index(
         "tasks",
