@@ -153,9 +153,10 @@ def list_events(
 @events.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "wants_all", is_flag=True, help="All dead letters.")
+@json_option
 @connection_options
 @click.pass_context
-def resend(context: click.Context, *, ids: Sequence[str], wants_all: bool) -> None:
+def resend(context: click.Context, *, ids: Sequence[str], wants_all: bool, as_json: bool) -> None:
     """Let dead letters be tried again at once, with all their attempts; what they held back follows them."""
     if bool(ids) == wants_all:
         raise click.UsageError("give IDs of dead letters (events list), or --all")
@@ -171,7 +172,7 @@ def resend(context: click.Context, *, ids: Sequence[str], wants_all: bool) -> No
         raise ConflictError(
             f"{count} of {len(set(ids))} events are tried again; the others are no dead letters: kikwiflow-worker events list"
         )
-    click.echo(f"{count} tried again")
+    _answer({"resent": count}, f"{count} tried again", as_json=as_json)
 
 
 async def _resend_all(store: MongoStore) -> int:
@@ -188,9 +189,10 @@ async def _resend_all(store: MongoStore) -> int:
 @events.command()
 @click.argument("event_id", metavar="ID")
 @click.option("--by", metavar="NAME", help="Who gives it up, for the record.")
+@json_option
 @connection_options
 @click.pass_context
-def drop(context: click.Context, *, event_id: str, by: str | None) -> None:
+def drop(context: click.Context, *, event_id: str, by: str | None, as_json: bool) -> None:
     """Give up a dead letter: it is never sent, and what follows in its instance goes on."""
 
     async def action(store: MongoStore) -> bool:
@@ -199,13 +201,14 @@ def drop(context: click.Context, *, event_id: str, by: str | None) -> None:
 
     if not with_store(context, action):
         raise ConflictError(f"event {event_id!r} is no dead letter: kikwiflow-worker events list")
-    click.echo(f"event {event_id} was dropped")
+    _answer({"dropped": event_id}, f"event {event_id} was dropped", as_json=as_json)
 
 
 @events.command(name="stop-relaying")
+@json_option
 @connection_options
 @click.pass_context
-def stop_relaying(context: click.Context) -> None:
+def stop_relaying(context: click.Context, *, as_json: bool) -> None:
     """Let events expire without having been relayed. Stop the relays first; a relay that starts takes it back."""
 
     async def action(store: MongoStore) -> int:
@@ -213,4 +216,12 @@ def stop_relaying(context: click.Context) -> None:
         return await store.relay_care.retire()
 
     count = with_store(context, action)
-    click.echo(f"events are not relayed any more; {count} that waited expire after events_ttl_days")
+    words = f"events are not relayed any more; {count} that waited expire after events_ttl_days"
+    _answer({"expiring": count}, words, as_json=as_json)
+
+
+def _answer(record: dict[str, object], words: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(record)
+    else:
+        click.echo(words)

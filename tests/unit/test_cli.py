@@ -72,6 +72,9 @@ COMMANDS = [
     ["doctor"],
 ]
 
+PROCESSES = [["serve"], ["relay"]]
+"""Commands that run until they are stopped and have no answer to print."""
+
 command_line = CommandLine()
 
 
@@ -100,7 +103,7 @@ def test_every_command_explains_itself(command: list[str]) -> None:
 
     assert result.exit_code == 0
     assert f"Usage: kikwiflow-worker {' '.join(command)}" in result.stdout
-    assert "--json" in result.stdout
+    assert ("--json" in result.stdout) is (command not in PROCESSES)
     assert "--config FILE" in result.stdout
 
 
