@@ -9,9 +9,11 @@ from prometheus_client import CollectorRegistry
 from kikwiflow_worker import __version__
 from kikwiflow_worker.clock import Clock, SystemClock
 from kikwiflow_worker.management.api.audit import router as audit
+from kikwiflow_worker.management.api.bulk import router as bulk
 from kikwiflow_worker.management.api.definitions import router as definitions
 from kikwiflow_worker.management.api.executable_tasks import router as executable_tasks
 from kikwiflow_worker.management.api.external_tasks import router as external_tasks
+from kikwiflow_worker.management.api.external_workers import router as external_workers
 from kikwiflow_worker.management.api.incidents import router as incidents
 from kikwiflow_worker.management.api.instance_views import router as instance_views
 from kikwiflow_worker.management.api.instances import router as instances
@@ -20,7 +22,7 @@ from kikwiflow_worker.management.api.overview import router as overview
 from kikwiflow_worker.management.backend import Backend
 from kikwiflow_worker.management.headers import Protection
 from kikwiflow_worker.management.idempotency import Remembering, add_replays
-from kikwiflow_worker.management.openapi import describe
+from kikwiflow_worker.management.openapi import allowed_methods, describe
 from kikwiflow_worker.management.parameters import KebabNames, refuse_unknown
 from kikwiflow_worker.management.probes import Probes, never, probe_router
 from kikwiflow_worker.management.problems import add_problem_handlers
@@ -36,9 +38,11 @@ ROUTERS: tuple[APIRouter, ...] = (
     instance_views,
     instances,
     external_tasks,
+    external_workers,
     messages,
     incidents,
     executable_tasks,
+    bulk,
     overview,
     audit,
 )
@@ -62,7 +66,7 @@ def create_app(
     asked = probes or Probes(readiness=never, registry=CollectorRegistry())
     app = _assemble(base_path, asked)
     app.state.backend = backend
-    add_problem_handlers(app)
+    add_problem_handlers(app, lambda path: allowed_methods(app.openapi(), path))
     add_replays(app)
     add_dashboard(app)
     # The last one added stands before all others.
