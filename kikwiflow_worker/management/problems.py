@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
@@ -323,8 +323,12 @@ def codes_reference() -> str:
     return "\n".join(["| Code | Status | Meaning |", "|---|---|---|", *rows]) + "\n"
 
 
-def add_problem_handlers(app: FastAPI) -> None:
-    """Answer every error of ``app`` with a problem document."""
+def add_problem_handlers(app: FastAPI, allowed: Callable[[str], list[str]]) -> None:
+    """Answer every error of ``app`` with a problem document.
+
+    Args:
+        allowed: Returns the methods that a path has, all of them; a route knows its own only.
+    """
 
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, KikwiflowError)  # noqa: S101 - registered for it
@@ -346,7 +350,9 @@ def add_problem_handlers(app: FastAPI) -> None:
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
         code = next((each for each in Code if each.status == error.status_code), Code.BAD_REQUEST)
-        headers = error.headers or {}
+        headers = dict(error.headers or {})
+        if code is Code.METHOD_NOT_ALLOWED and (methods := allowed(request.url.path)):
+            headers["Allow"] = ", ".join(methods)
         return Problem(code=code, detail=str(error.detail), headers=headers).response(request)
 
     app.add_exception_handler(KikwiflowError, ours)

@@ -11,13 +11,16 @@ from kikwiflow_worker.errors import DefinitionNotFoundError, Problem
 from kikwiflow_worker.management.api.paging import paged
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
+    LARGEST_INT,
     Body,
     Cursor,
+    Flag,
     Id,
     Limit,
     PageOf,
     Shape,
     Version,
+    Whole,
 )
 from kikwiflow_worker.management.backend import Deployer, Operator, Viewer
 from kikwiflow_worker.management.etags import NOT_MODIFIED, unless_known
@@ -116,13 +119,13 @@ class Migrate(Body):
     """Where instances go; unless ``dryRun`` is false they are only looked at."""
 
     version: Version | None = Field(None, description="The latest, if it is not given.")
-    dry_run: bool = True
+    dry_run: Flag = True
 
 
 class MigrateAll(Migrate):
     """Where all instances of a definition go."""
 
-    limit: int = Field(100, ge=1, le=MOST_MIGRATED, description="Instances of one call.")
+    limit: Whole = Field(100, ge=1, le=MOST_MIGRATED, description="Instances of one call.")
 
 
 class Verdict(Shape):
@@ -240,7 +243,7 @@ async def get_definition_by_key(
     request: Request,
     key: Key,
     *,
-    version: Annotated[Version | None, Query()] = None,
+    version: Annotated[int | None, Query(ge=1, le=LARGEST_INT)] = None,
     if_none_match: IfNoneMatch = None,  # noqa: ARG001 - read from the request
 ) -> Response:
     """Return the latest version of a definition, or the one given."""

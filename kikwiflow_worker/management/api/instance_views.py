@@ -22,6 +22,7 @@ from kikwiflow_worker.management.api.shapes import (
     PageOf,
     Shape,
     TaskShape,
+    Whole,
     page_of,
     shown_instance,
     shown_instances,
@@ -79,7 +80,7 @@ class Search(Body):
     variables_exist: Names = Field(default_factory=list, max_length=100)
     order_by: Literal["startedAt"] = "startedAt"
     ascending: Literal[False] = False
-    limit: int = Field(20, ge=1, le=MAX_PAGE)
+    limit: Whole = Field(20, ge=1, le=MAX_PAGE)
     cursor: str | None = Field(None, max_length=1000)
 
 

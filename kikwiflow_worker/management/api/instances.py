@@ -15,6 +15,7 @@ from kikwiflow_worker.management.api.shapes import (
     InstanceShape,
     NewVariable,
     Version,
+    Whole,
     shown_instance,
     values_of,
 )
@@ -39,7 +40,7 @@ class Start(Body):
     variables: dict[str, NewVariable] = Field(default_factory=dict)
     business_value: Decimal | None = Field(None, ge=-_LARGEST_VALUE, le=_LARGEST_VALUE)
     origin: str | None = None
-    priority: int = Field(5, ge=0, le=9)
+    priority: Whole = Field(5, ge=0, le=9)
 
 
 class SetVariables(Body):
@@ -51,7 +52,7 @@ class SetVariables(Body):
 class UnsetVariables(Body):
     """Names of variables to remove."""
 
-    variable_names: list[str]
+    variable_names: list[Annotated[str, Field(min_length=1)]]
 
 
 @router.post(

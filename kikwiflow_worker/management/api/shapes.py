@@ -1,12 +1,13 @@
 """What the API's documents have in common: names in camel case, instants in ISO 8601, unknown fields refused."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from kikwiflow_worker.errors import VariableError
@@ -48,6 +49,30 @@ LARGEST_INT = 2**31 - 1
 """Of what is stored as a number of 32 bits, such as a version."""
 
 
+_BEGINS_AS_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]")
+
+
+def _as_written(value: object) -> object:
+    """Refuse numbers, which would be taken for seconds since 1970."""
+    if isinstance(value, datetime) or (isinstance(value, str) and _BEGINS_AS_INSTANT.match(value)):
+        return value
+    raise ValueError("is no instant; write it as 2026-05-01T12:30:00Z")
+
+
+def _no_text(value: object) -> object:
+    """Refuse texts and flags where a number is wanted."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise ValueError("is no number")
+
+
+def _no_number(value: object) -> object:
+    """Refuse 0, which is equal to False."""
+    if isinstance(value, bool):
+        return value
+    raise ValueError("is neither true nor false")
+
+
 def _in_utc(at: datetime) -> datetime:
     try:
         return at.astimezone(UTC)
@@ -55,11 +80,17 @@ def _in_utc(at: datetime) -> datetime:
         raise ValueError("is too close to the end of the calendar") from None
 
 
-Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+Instant = Annotated[AwareDatetime, BeforeValidator(_as_written), AfterValidator(_in_utc)]
 """An instant that a caller gives, with its time zone."""
 
+Whole = Annotated[int, BeforeValidator(_no_text)]
+"""A whole number of a body."""
+
+Flag = Annotated[bool, Field(strict=True)]
+"""A flag of a body."""
+
 Id = Annotated[str, Path(min_length=1)]
-Version = Annotated[int, Field(ge=1, le=LARGEST_INT)]
+Version = Annotated[Whole, Field(ge=1, le=LARGEST_INT)]
 
 
 class Shape(BaseModel):
@@ -93,7 +124,7 @@ class NewVariable(Body):
 
     value: Any
     name: str | None = None
-    is_transient: Literal[False] = False
+    is_transient: Annotated[Literal[False], BeforeValidator(_no_number)] = False
 
 
 class PageOf(Shape, Generic[T]):
