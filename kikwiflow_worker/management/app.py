@@ -1,6 +1,6 @@
 """Puts the HTTP application together."""
 
-from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -80,9 +80,11 @@ def create_app(
     return app
 
 
-def description(base_path: str = BASE_PATH) -> Mapping[str, Any]:
-    """Return the API's description in OpenAPI."""
-    return _assemble(base_path, Probes(readiness=never, registry=CollectorRegistry())).openapi()
+@cache
+def description(base_path: str = BASE_PATH) -> dict[str, Any]:
+    """Return the API's description in OpenAPI; made once, since that takes longer than most requests."""
+    probes = Probes(readiness=never, registry=CollectorRegistry())
+    return describe(_assemble(base_path, probes), base_path)
 
 
 def _assemble(base_path: str, probes: Probes) -> FastAPI:
@@ -97,12 +99,5 @@ def _assemble(base_path: str, probes: Probes) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router, prefix=base_path, dependencies=[Depends(refuse_unknown)])
     app.include_router(probe_router(probes))
-    document: dict[str, Any] = {}
-
-    def openapi() -> dict[str, Any]:
-        if not document:
-            document.update(describe(app, base_path))
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = lambda: description(base_path)  # type: ignore[method-assign]
     return app

@@ -144,7 +144,7 @@ class Verdict(Shape):
 
 
 class Verdicts(Shape):
-    """Verdicts of a call; unless ``isComplete``, there are more instances than its limit."""
+    """Verdicts of a call; unless ``isComplete``, it ended at its limit and there may be more instances."""
 
     items: list[Verdict]
     is_complete: bool
@@ -286,9 +286,9 @@ async def migrate_all(caller: Operator, key: Key, body: MigrateAll) -> Verdicts:
     verdicts: list[Verdict] = []
     moving = migration.migrate_all(caller.services, key, version=body.version, dry_run=body.dry_run)
     async for verdict in moving:
+        verdicts.append(Verdict.of(verdict))
         if len(verdicts) == body.limit:
             return Verdicts(items=verdicts, is_complete=False)
-        verdicts.append(Verdict.of(verdict))
     return Verdicts(items=verdicts, is_complete=True)
 
 
