@@ -63,7 +63,9 @@ def decode_value(stored: Any) -> Value:
             return str(stored)
 
 
-def encode_variables(variables: Variables, owner: str, sealing: Sealing | None) -> Document:
+def encode_variables(
+    variables: Variables, owner: str = "", sealing: Sealing | None = None
+) -> Document:
     """Return the ``variables`` field of an instance or a message; what could not be decrypted stays as it was.
 
     Args:
@@ -84,7 +86,7 @@ def encode_variable(name: str, value: Value, owner: str, sealing: Sealing | None
 
 
 def decode_variables(
-    stored: Mapping[str, Any], owner: str, sealing: Sealing | None = None
+    stored: Mapping[str, Any], owner: str = "", sealing: Sealing | None = None
 ) -> Variables:
     """Return the variables of an instance or a message; ``UnreadableVariables`` if one cannot be decrypted."""
     try:
