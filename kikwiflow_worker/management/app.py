@@ -19,7 +19,9 @@ from kikwiflow_worker.management.api.instance_views import router as instance_vi
 from kikwiflow_worker.management.api.instances import router as instances
 from kikwiflow_worker.management.api.messages import router as messages
 from kikwiflow_worker.management.api.overview import router as overview
+from kikwiflow_worker.management.api.streams import router as streams
 from kikwiflow_worker.management.backend import Backend
+from kikwiflow_worker.management.feeds import Feeds
 from kikwiflow_worker.management.headers import Protection
 from kikwiflow_worker.management.idempotency import Remembering, add_replays
 from kikwiflow_worker.management.openapi import allowed_methods, describe
@@ -35,6 +37,7 @@ BASE_PATH = "/kikwiflow/api/v1"
 
 ROUTERS: tuple[APIRouter, ...] = (
     definitions,
+    streams,
     instance_views,
     instances,
     external_tasks,
@@ -66,6 +69,7 @@ def create_app(
     asked = probes or Probes(readiness=never, registry=CollectorRegistry())
     app = _assemble(base_path, asked)
     app.state.backend = backend
+    app.state.feeds = Feeds(clock or SystemClock())
     add_problem_handlers(app, lambda path: allowed_methods(app.openapi(), path))
     add_replays(app)
     add_dashboard(app)

@@ -151,6 +151,11 @@ class Code(StrEnum):
         HTTPStatus.SERVICE_UNAVAILABLE,
         "The issuer of JWTs does not give the keys by which they are checked; repeat after `Retry-After`.",
     )
+    TOO_MANY_STREAMS = (
+        "TOO_MANY_STREAMS",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "The server has as many streams open as it may; close some, or repeat after `Retry-After`.",
+    )
     STORE_UNAVAILABLE = (
         "STORE_UNAVAILABLE",
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -196,6 +201,13 @@ class KeysUnavailableError(RequestRefusedError):
     """The issuer of JWTs does not give its keys, by which they are checked."""
 
     code = Code.ISSUER_UNAVAILABLE
+    headers: Mapping[str, str] = {"Retry-After": str(RETRY_AFTER_S)}
+
+
+class TooManyStreamsError(RequestRefusedError):
+    """As many streams are open as may be."""
+
+    code = Code.TOO_MANY_STREAMS
     headers: Mapping[str, str] = {"Retry-After": str(RETRY_AFTER_S)}
 
 

@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from kikwiflow_worker.errors import ConfigurationError
+from kikwiflow_worker.management.feeds import Feeds
 
 _DRAIN_S = 10
 
@@ -26,6 +27,7 @@ class ManagementServer:
         config = uvicorn.Config(
             app, log_config=None, access_log=False, timeout_graceful_shutdown=_DRAIN_S
         )
+        self._app = app
         self._server = _Server(config)
 
     @property
@@ -39,6 +41,8 @@ class ManagementServer:
 
     def stop(self) -> None:
         """Let ``serve`` return."""
+        feeds: Feeds = self._app.state.feeds
+        feeds.stop()
         self._server.should_exit = True
 
 

@@ -29,7 +29,7 @@ from kikwiflow_worker.management.api.shapes import (
     shown_page,
 )
 from kikwiflow_worker.management.backend import Caller, Viewer
-from kikwiflow_worker.management.privacy import policy_of
+from kikwiflow_worker.management.privacy import VariablePolicy, policy_of
 from kikwiflow_worker.management.problems import Code
 from kikwiflow_worker.model.events import EventType
 from kikwiflow_worker.model.plain_json import to_json
@@ -265,10 +265,7 @@ async def list_events(
     page = await caller.services.searches.list_events(
         instance_id, types=tuple(type), limit=limit, cursor=cursor
     )
-    items = []
-    for entry in page.items:
-        payload = policy.event(entry.event.type, entry.event.payload)
-        items.append(_event(entry, {name: to_json(value) for name, value in payload.items()}))
+    items = [event_shape(entry, policy) for entry in page.items]
     return PageOf(items=items, next_cursor=page.next_cursor)
 
 
@@ -319,8 +316,11 @@ def _wait_statuses(waits: Sequence[ExternalTask]) -> list[WaitStatus]:
     ]
 
 
-def _event(entry: TimelineEvent, payload: dict[str, Any]) -> EventShape:
+def event_shape(entry: TimelineEvent, policy: VariablePolicy) -> EventShape:
+    """Return the document of an event as it may be shown."""
     event = entry.event
+    shown = policy.event(event.type, event.payload)
+    payload: dict[str, Any] = {name: to_json(value) for name, value in shown.items()}
     tenant, actor = payload.get("tenantId"), payload.get("actorId")
     return EventShape(
         id=event.id,
