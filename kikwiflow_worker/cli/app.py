@@ -10,6 +10,7 @@ import click
 
 from kikwiflow_worker import __version__
 from kikwiflow_worker.cli.audit import audit
+from kikwiflow_worker.cli.bulk import bulk
 from kikwiflow_worker.cli.definitions import definitions
 from kikwiflow_worker.cli.deploying import deploy, validate
 from kikwiflow_worker.cli.doctor import doctor
@@ -159,6 +160,7 @@ _COMMANDS: Sequence[click.Command] = (
     external,
     messages,
     incidents,
+    bulk,
     handlers,
     workers,
     store,
