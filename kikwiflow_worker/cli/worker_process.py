@@ -3,6 +3,8 @@
 import asyncio
 import os
 import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
@@ -25,6 +27,9 @@ from kikwiflow_worker.worker.registry import HandlerRegistry, load_registry
 from kikwiflow_worker.worker.signals import exit_now, install_signal_handlers
 from kikwiflow_worker.worker.systemd import Notifier
 
+if TYPE_CHECKING:
+    from kikwiflow_worker.cli.serving import ManagementBeside
+
 
 def run_worker_process(settings: Settings) -> None:
     """Run a worker until it is asked to stop, and end the process with its exit code.
@@ -41,7 +46,8 @@ def run_worker_process(settings: Settings) -> None:
     new_loop = loop_factory(settings.event_loop)
     registry = load_registry(settings.handlers)
     _announce(registry)
-    metrics = Metrics(CollectorRegistry(), version=__version__, instance=options.instance_name)
+    collectors = CollectorRegistry()
+    metrics = Metrics(collectors, version=__version__, instance=options.instance_name)
     health = HealthState(SystemClock())
     with database_address(settings) as address:
         server = (
@@ -53,22 +59,29 @@ def run_worker_process(settings: Settings) -> None:
             server.start()
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
-                result = runner.run(_run(settings, options, address, registry, health, metrics))
+                parts = _Parts(registry, health, metrics, collectors)
+                result = runner.run(_run(settings, options, address, parts))
         finally:
             if server is not None:
                 server.stop()
     exit_now(result.value)
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What is made before the event loop runs."""
+
+    registry: HandlerRegistry
+    health: HealthState
+    metrics: Metrics
+    collectors: CollectorRegistry
+
+
 async def _run(
-    settings: Settings,
-    options: WorkerOptions,
-    address: Address,
-    registry: HandlerRegistry,
-    health: HealthState,
-    metrics: Metrics,
+    settings: Settings, options: WorkerOptions, address: Address, parts: _Parts
 ) -> StopResult:
     clock = SystemClock()
+    metrics = parts.metrics
     store = MongoStore.open(
         address.uri,
         address.database,
@@ -76,36 +89,41 @@ async def _run(
         options=store_options(settings),
         observer=_TransactionMetrics(metrics),
     )
+    services = Services(
+        runtime=store.runtime,
+        definitions=store.definitions,
+        reads=store.reads,
+        searches=store.searches,
+        rules=store.rules,
+        external_work=store.external_work,
+        bulk=store.bulk,
+        new_id=lambda: str(uuid4()),
+        event_level=settings.events,
+        retry_defaults=RetryDefaults(
+            max_retries=settings.default_max_retries, interval=settings.default_retry_interval
+        ),
+    )
     worker = Worker(
         options,
         store,
-        Services(
-            runtime=store.runtime,
-            definitions=store.definitions,
-            reads=store.reads,
-            searches=store.searches,
-            rules=store.rules,
-            external_work=store.external_work,
-            bulk=store.bulk,
-            new_id=lambda: str(uuid4()),
-            event_level=settings.events,
-            retry_defaults=RetryDefaults(
-                max_retries=settings.default_max_retries, interval=settings.default_retry_interval
-            ),
-        ),
+        services,
         MongoLockKeeper(address.uri, address.database),
-        registry,
+        parts.registry,
         Surroundings(
             clock=clock,
             metrics=metrics,
-            health=health,
+            health=parts.health,
             notifier=Notifier.from_environment(os.environ),
         ),
     )
     relaying = Relaying(settings, store, metrics, options.worker_id) if settings.relay else None
 
+    management = _management(settings, store, services, parts)
+
     def request_stop() -> None:
         worker.request_stop()
+        if management is not None:
+            management.stop()
         if relaying is not None:
             relaying.stop()
 
@@ -116,11 +134,27 @@ async def _run(
         cold_deadline_s=options.cold_stop_s,
     )
     try:
-        if relaying is not None:
-            return await relaying.run_beside(worker.run())
-        return await worker.run()
+        running = worker.run() if relaying is None else relaying.run_beside(worker.run())
+        if management is not None:
+            return await management.serve_beside(running)
+        return await running
     finally:
         await store.close()
+
+
+def _management(
+    settings: Settings, store: MongoStore, services: Services, parts: _Parts
+) -> "ManagementBeside | None":
+    """Return the server of the HTTP API, which listens already, if the settings want one."""
+    if settings.management_port is None:
+        return None
+    try:
+        from kikwiflow_worker.cli.serving import ManagementBeside  # noqa: PLC0415 - needs the extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"management_port needs the package {error.name}: pip install 'kikwiflow-worker[management]'"
+        ) from error
+    return ManagementBeside(settings, store, services, parts.health, parts.collectors)
 
 
 class _TransactionMetrics:

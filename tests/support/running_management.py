@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import Queue
 
 from pymongo import AsyncMongoClient
 
@@ -13,7 +14,7 @@ from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.management.app import BASE_PATH, create_app
 from kikwiflow_worker.management.authentication import OpenAuthenticator
 from kikwiflow_worker.management.backend import Backend
-from kikwiflow_worker.management.server import ManagementServer, until_stopped
+from kikwiflow_worker.management.server import ManagementServer
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from tests.support.workers import PATIENCE_S
 
@@ -39,40 +40,26 @@ class RunningManagement:
 def running_management(
     uri: str, database: str, *, options: StoreOptions | None = None
 ) -> Iterator[RunningManagement]:
-    """Serve a database that is prepared until the block ends."""
-    ready = threading.Event()
-    running = _Running()
+    """Serve a prepared database until the block ends."""
+    started: Queue[tuple[asyncio.AbstractEventLoop, ManagementServer]] = Queue()
     thread = threading.Thread(
-        target=lambda: asyncio.run(_serve(uri, database, options, running, ready)),
-        name="management",
+        target=lambda: asyncio.run(_serve(uri, database, options, started)), name="management"
     )
     thread.start()
+    loop, server = started.get(timeout=PATIENCE_S)
     try:
-        assert ready.wait(PATIENCE_S), "the server did not start"
-        yield RunningManagement(running.port)
+        yield RunningManagement(server.port)
     finally:
-        running.stop()
+        loop.call_soon_threadsafe(server.stop)
         thread.join(PATIENCE_S)
     assert not thread.is_alive(), "the server did not stop"
-
-
-@dataclass(slots=True)
-class _Running:
-    port: int = 0
-    loop: asyncio.AbstractEventLoop | None = None
-    stopped: asyncio.Event | None = None
-
-    def stop(self) -> None:
-        if self.loop is not None and self.stopped is not None:
-            self.loop.call_soon_threadsafe(self.stopped.set)
 
 
 async def _serve(
     uri: str,
     database: str,
     options: StoreOptions | None,
-    running: _Running,
-    ready: threading.Event,
+    started: "Queue[tuple[asyncio.AbstractEventLoop, ManagementServer]]",
 ) -> None:
     client: AsyncMongoClient[dict[str, object]] = AsyncMongoClient(uri)
     store = MongoStore.over(client, database, clock=SystemClock(), options=options)
@@ -86,14 +73,9 @@ async def _serve(
         kikwiflow.answers,
     )
     server = ManagementServer(create_app(backend), "127.0.0.1:0")
-    running.port, running.loop, running.stopped = (
-        server.port,
-        asyncio.get_running_loop(),
-        asyncio.Event(),
-    )
-    ready.set()
+    started.put((asyncio.get_running_loop(), server))
     try:
-        await until_stopped(server, running.stopped)
+        await server.serve()
     finally:
         kikwiflow.close()
         await client.close()
