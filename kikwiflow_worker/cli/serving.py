@@ -12,7 +12,7 @@ from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.errors import ConfigurationError, KikwiflowError
-from kikwiflow_worker.management.app import create_app
+from kikwiflow_worker.management.app import create_app, description
 from kikwiflow_worker.management.backend import Backend
 from kikwiflow_worker.management.probes import DatabaseWatch, Probes
 from kikwiflow_worker.management.security.json_web_tokens import JwtOptions
@@ -127,6 +127,7 @@ def new_server(
     authenticator = options.authenticator(store.access, now=store.runtime.now, clock=clock)
     handlers = HandlerRuntime(HandlerRegistry(), threads=1)
     backend = Backend(services, handlers.invoker, authenticator, store.access, store.answers)
+    description()  # made before the event loop serves anybody: it takes a good part of a second
     app = create_app(backend, hosts=options.hosts(), probes=probes, clock=clock)
     return ManagementServer(app, address)
 

@@ -30,6 +30,7 @@ from kikwiflow_worker.management.probes import Probes, never, probe_router
 from kikwiflow_worker.management.problems import add_problem_handlers
 from kikwiflow_worker.management.request_log import RequestLog, RequestMetrics
 from kikwiflow_worker.management.security.auditing import Auditing
+from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH
 from kikwiflow_worker.management.web.router import add_dashboard
 
 BASE_PATH = "/kikwiflow/api/v1"
@@ -79,7 +80,10 @@ def create_app(
     app.add_middleware(Auditing)
     app.add_middleware(Protection, hosts=hosts)
     app.add_middleware(
-        RequestLog, clock=clock or SystemClock(), metrics=RequestMetrics(asked.registry)
+        RequestLog,
+        clock=clock or SystemClock(),
+        metrics=RequestMetrics(asked.registry),
+        prefixes=(base_path, DASHBOARD_PATH),
     )
     return app
 

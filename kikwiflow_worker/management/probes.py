@@ -43,12 +43,15 @@ class Probes:
 
 
 class DatabaseWatch:
-    """Asks every few seconds whether the database answers, and says so when that changes; recovery needs no restart."""
+    """Asks every few seconds whether the database answers, and says so when that changes; recovery needs no restart.
+
+    Begin when it does answer.
+    """
 
     def __init__(self, ping: Callable[[], Awaitable[object]], clock: Clock) -> None:
         self._ping = ping
         self._clock = clock
-        self._is_reachable = False
+        self._is_reachable = True
 
     async def run(self) -> None:
         """Watch until it is cancelled."""

@@ -25,7 +25,12 @@ class ManagementServer:
         host, _, port = address.rpartition(":")
         self._socket = _listen(host.strip("[]"), int(port))
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, timeout_graceful_shutdown=DRAIN_S
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_S,
         )
         self._app = app
         self._server = _Server(config)
