@@ -59,6 +59,7 @@ COMMANDS = [
     ["handlers"],
     ["workers"],
     ["store", "check"],
+    ["store", "reencrypt"],
     ["store", "upgrade"],
     ["events", "status"],
     ["events", "list"],
