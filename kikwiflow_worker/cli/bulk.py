@@ -197,5 +197,5 @@ def cancel_job(context: click.Context, *, job_id: str, by: str, as_json: bool) -
 
 
 def _matched(job: BulkJob) -> str:
-    noun = "incidents" if job.action is BulkAction.RETRY_INCIDENTS else "instances"
-    return f"{job.matched:,}{'+' if job.is_capped else ''} {noun}"
+    noun = "incident" if job.action is BulkAction.RETRY_INCIDENTS else "instance"
+    return f"{job.matched:,}{'+' if job.is_capped else ''} {noun}{'' if job.matched == 1 else 's'}"
