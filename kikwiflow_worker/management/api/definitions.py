@@ -150,6 +150,24 @@ class Verdicts(Shape):
     is_complete: bool
 
 
+_EXAMPLE = {
+    "key": "order",
+    "name": "Order",
+    "defaultStartPoint": "START",
+    "flowNodes": {
+        "START": {
+            "id": "START",
+            "type": "DEFAULT_START_EVENT",
+            "outgoing": [{"targetNodeId": "APPROVE"}],
+        },
+        "APPROVE": {
+            "id": "APPROVE",
+            "type": "EXTERNAL_TASK",
+            "outgoing": [{"targetNodeId": "END"}],
+        },
+        "END": {"id": "END", "type": "DEFAULT_END_EVENT", "outgoing": []},
+    },
+}
 _DEFINITION_FILE = {
     "requestBody": {
         "required": True,
@@ -164,7 +182,8 @@ _DEFINITION_FILE = {
                         "defaultStartPoint": {"type": "string"},
                         "flowNodes": {"type": "object"},
                     },
-                }
+                },
+                "example": _EXAMPLE,
             }
         },
     }

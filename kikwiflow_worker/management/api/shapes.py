@@ -59,13 +59,6 @@ def _as_written(value: object) -> object:
     raise ValueError("is no instant; write it as 2026-05-01T12:30:00Z")
 
 
-def _no_text(value: object) -> object:
-    """Refuse texts and flags where a number is wanted."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    raise ValueError("is no number")
-
-
 def _no_number(value: object) -> object:
     """Refuse 0, which is equal to False."""
     if isinstance(value, bool):
@@ -83,11 +76,14 @@ def _in_utc(at: datetime) -> datetime:
 Instant = Annotated[AwareDatetime, BeforeValidator(_as_written), AfterValidator(_in_utc)]
 """An instant that a caller gives, with its time zone."""
 
-Whole = Annotated[int, BeforeValidator(_no_text)]
-"""A whole number of a body."""
+Whole = Annotated[int, Field(strict=True)]
+"""A whole number of a body; no text is taken for one."""
 
 Flag = Annotated[bool, Field(strict=True)]
 """A flag of a body."""
+
+Never = Annotated[Literal[False], BeforeValidator(_no_number)]
+"""A flag that cannot be set here; ``false`` may be said."""
 
 Id = Annotated[str, Path(min_length=1)]
 Version = Annotated[Whole, Field(ge=1, le=LARGEST_INT)]
@@ -124,7 +120,7 @@ class NewVariable(Body):
 
     value: Any
     name: str | None = None
-    is_transient: Annotated[Literal[False], BeforeValidator(_no_number)] = False
+    is_transient: Never = False
 
 
 class PageOf(Shape, Generic[T]):
