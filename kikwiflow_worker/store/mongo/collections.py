@@ -362,6 +362,15 @@ INDEXES: tuple[Index, ...] = (
         "-timestamp",
         partialFilterExpression={"eventType": "FLOW_NODE_FINISHED"},
     ),
+    # The same for waits, which are completed and not finished.
+    _index(
+        "outbox_events",
+        "wait",
+        "processDefinitionId",
+        "payload.taskDefinitionId",
+        "-timestamp",
+        partialFilterExpression={"eventType": "EXTERNAL_TASK_COMPLETED"},
+    ),
     # What waits in each slice, in order; RETRYING rows by when they are due; and what stands in the way of an instance.
     _index("outbox_events", "relay_order", "relayStatus", "slice", "sequence"),
     _index(
