@@ -305,11 +305,12 @@ async def shown_instances(caller: Asking, page: Page[ProcessInstance]) -> PageOf
 
 def variables_of(variables: Variables, policy: VariablePolicy) -> dict[str, Variable]:
     """Return variables as Kikwiflow's API shows them, as far as ``policy`` lets them be seen."""
+    visible = policy.visible(variables)
     return {
-        name: Variable(name=name, value=to_json(value))
-        if policy.may_read(name)
+        name: Variable(name=name, value=to_json(visible[name]))
+        if name in visible
         else Variable(name=name, value=None, is_masked=True)
-        for name, value in variables.items()
+        for name in variables
     }
 
 
