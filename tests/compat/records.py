@@ -17,6 +17,7 @@ from kikwiflow_worker.model.bulk import (
 )
 from kikwiflow_worker.model.definition import parse_definition
 from kikwiflow_worker.model.external_work import ReportKind, ReportOutcome, WorkReport
+from kikwiflow_worker.model.identity import Identity, Role
 from kikwiflow_worker.model.messages import Message, MessageStatus
 from kikwiflow_worker.model.nodes import MatchPolicy
 from kikwiflow_worker.model.runtime import (
@@ -37,6 +38,15 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
     TaskStatus,
     TaskType,
+)
+from kikwiflow_worker.store.access import ApiToken, AuditEntry, LoginSession
+from kikwiflow_worker.store.mongo.access import (
+    decode_audit,
+    decode_session,
+    decode_token,
+    encode_audit,
+    encode_session,
+    encode_token,
 )
 from kikwiflow_worker.store.mongo.bulk import decode_job, encode_job
 from kikwiflow_worker.store.mongo.codec import (
@@ -99,6 +109,9 @@ KINDS: Mapping[str, Kind] = {
     "messages": Kind(encode_message, decode_message),
     "external_work_reports": Kind(encode_report, decode_report),
     "bulk_jobs": Kind(encode_job, decode_job),
+    "api_tokens": Kind(encode_token, decode_token),
+    "web_sessions": Kind(encode_session, decode_session),
+    "audit_log": Kind(encode_audit, decode_audit),
     "process_definitions": Kind(None, decode_definition),
     "completed_external_tasks": Kind(None, decode_completion),
     "workers": Kind(None, decode_worker),
@@ -398,6 +411,66 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
             (ReportKind.FAILED, ReportOutcome.RETRY_SCHEDULED, None),
             (ReportKind.BUSINESS_ERROR, ReportOutcome.INCIDENT_OPENED, None),
         )
+    },
+    "api_tokens": {
+        "rotated": ApiToken(
+            id="token-1",
+            name="ana",
+            roles=frozenset({Role.OPERATOR, Role.DEPLOYER}),
+            tenant_id="acme",
+            created_at=AT,
+            expires_at=LATER,
+            rotated_at=AT,
+            previous_until=LATER,
+            last_used_at=AT,
+        ),
+        "revoked": ApiToken(
+            id="token-1",
+            name="ana",
+            roles=frozenset({Role.ADMIN}),
+            tenant_id=None,
+            created_at=AT,
+            expires_at=LATER,
+            revoked_at=LATER,
+        ),
+    },
+    "web_sessions": {
+        "of-a-token": LoginSession(
+            identity=Identity(actor="ana", roles=frozenset({Role.VIEWER}), tenant_id="acme"),
+            csrf_token="csrf-1",
+            token_id="token-1",
+            issued_at=AT,
+            expires_at=LATER,
+            ends_at=LATER,
+        ),
+        "of-a-jwt": LoginSession(
+            identity=Identity(actor="ana", roles=frozenset({Role.ADMIN})),
+            csrf_token="csrf-1",
+            token_id=None,
+            issued_at=AT,
+            expires_at=LATER,
+            ends_at=LATER,
+        ),
+    },
+    "audit_log": {
+        "done": AuditEntry(
+            id="entry-1",
+            at=AT,
+            actor="ana",
+            tenant_id="acme",
+            operation="cancelInstance",
+            request_id="request-1",
+            subjects={"instance_id": "instance-1"},
+            result="DONE",
+        ),
+        "under-way": AuditEntry(
+            id="entry-1",
+            at=AT,
+            actor="ana",
+            tenant_id=None,
+            operation="deployDefinition",
+            request_id="request-1",
+        ),
     },
     "bulk_jobs": {
         "previewed": a_job(
