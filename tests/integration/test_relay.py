@@ -3,12 +3,15 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pymongo.database import Database
 
 from kikwiflow_worker.errors import ConflictError
 from kikwiflow_worker.relay.message import Message
 from kikwiflow_worker.relay.sinks import RefusedError
 from kikwiflow_worker.store.relay import EventQuery, RelayStatus, slice_of
+from tests.support.profiler import profiled
 from tests.support.relay import SINK, ListSink, RelayBench, bench
+from tests.support.stores import Json
 
 __all__ = ["bench"]
 
@@ -282,3 +285,33 @@ async def test_the_lag_is_the_age_of_the_oldest_that_can_be_sent(bench: RelayBen
     lag_s = (await bench.store.relay.measure()).lag_s
 
     assert lag_s == pytest.approx((now - datetime(2026, 5, 1, tzinfo=UTC)).total_seconds(), abs=5)
+
+
+async def test_a_round_examines_what_it_sends_and_little_more(
+    bench: RelayBench, data: Database[Json]
+) -> None:
+    """Beside what was sent long ago, and what is held behind a dead letter: neither is looked at again."""
+    stuck, healthy = two_in_one_slice()
+    await bench.put(*(f"old-{n}" for n in range(1000)), instance=healthy)
+    await bench.relay(ListSink()).run_until_idle()
+    await bench.put("dead", *(f"held-{n}" for n in range(300)), instance=stuck)
+    relay = bench.relay(refusing("dead", how=RefusedError), most_strikes=1)
+    await relay.run_until_idle()
+    await bench.put(*(f"new-{n}" for n in range(10)), instance=healthy)
+
+    with profiled(data) as entries:
+        rounds = await relay.send_ready()
+        assert await relay.send_ready() == []
+        measures = await bench.store.relay.measure()
+
+    assert sum(len(one.delivered) for one in rounds) == 10
+    assert measures.counts[RelayStatus.HELD] == 300
+    asked = [one for one in entries if "outbox" in one["ns"]]
+    counting = [one for one in asked if one["command"].get("aggregate")]
+    rest = [one for one in asked if one not in counting]
+    assert not [
+        one for one in asked if "COLLSCAN" in one["planSummary"] and one["docsExamined"] > 16
+    ]
+    assert sum(one["docsExamined"] for one in counting) == 0
+    assert sum(one["docsExamined"] for one in rest) < 50
+    assert sum(one["keysExamined"] for one in rest) < 200
