@@ -1,13 +1,12 @@
 """Pages of definitions: the list, one version with its graph and figures, and two versions side by side."""
 
+import json
 from typing import Annotated
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from kikwiflow_worker.management.backend import Caller, Viewer
-from kikwiflow_worker.management.graph.layout import lay_out
-from kikwiflow_worker.management.graph.svg import draw
 from kikwiflow_worker.management.web.graph_marks import (
     Difference,
     change_marks,
@@ -16,6 +15,7 @@ from kikwiflow_worker.management.web.graph_marks import (
 )
 from kikwiflow_worker.management.web.navigation import link, stream_of
 from kikwiflow_worker.management.web.pages import page_router, render
+from kikwiflow_worker.management.web.pictures import drawing_of, picture_of
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.operations.instances import get_definition
 from kikwiflow_worker.store.search import NodeFigures
@@ -23,7 +23,7 @@ from kikwiflow_worker.store.search import NodeFigures
 router = page_router()
 
 ROWS = 50
-MEASURED_NODES = 300
+MEASURED_NODES = 200
 """Nodes of one page whose figures are looked up, at most: each costs some reads."""
 MAX_VERSION_SHOWN = 2**31 - 1
 
@@ -66,10 +66,10 @@ async def show_definition(
     links = {
         node_id: link(request, "instances", definition=key, node=node_id) for node_id in figures
     }
-    drawing = lay_out(definition)
-    graph = draw(
-        drawing,
-        figures_marks(figures, links),
+    drawing = await drawing_of(definition)
+    graph = await picture_of(
+        definition,
+        lambda _: figures_marks(figures, links),
         title=f"Graph of {definition.name or key}, version {definition.version}",
     )
     summary = (await caller.services.searches.measure_definitions([key])).get(key)
@@ -95,7 +95,10 @@ async def show_source(
 ) -> HTMLResponse:
     """Show the file of one version."""
     definition = await get_definition(caller.services, key, version)
-    return render(request, "definition_source.html", caller=caller, definition=definition)
+    source = json.dumps(json.loads(definition.source), ensure_ascii=False, indent=2)
+    return render(
+        request, "definition_source.html", caller=caller, definition=definition, source=source
+    )
 
 
 @router.get("/definitions/{key}/compare")
@@ -110,7 +113,7 @@ async def compare(
     old = await get_definition(caller.services, key, before)
     new = await get_definition(caller.services, key, after)
     changes = changes_between(old, new)
-    before_drawing, after_drawing = lay_out(old), lay_out(new)
+    drawings = [await drawing_of(old), await drawing_of(new)]
     only_old = [change for change in changes if change.difference is not Difference.ADDED]
     only_new = [change for change in changes if change.difference is not Difference.REMOVED]
     return render(
@@ -121,9 +124,13 @@ async def compare(
         old=old,
         new=new,
         changes=changes,
-        old_graph=draw(before_drawing, change_marks(only_old), title=f"Version {old.version}"),
-        new_graph=draw(after_drawing, change_marks(only_new), title=f"Version {new.version}"),
-        is_narrow=max(before_drawing.frame.width, after_drawing.frame.width) <= SIDE_BY_SIDE,
+        old_graph=await picture_of(
+            old, lambda _: change_marks(only_old), title=f"Version {old.version}"
+        ),
+        new_graph=await picture_of(
+            new, lambda _: change_marks(only_new), title=f"Version {new.version}"
+        ),
+        is_narrow=max(each.frame.width for each in drawings) <= SIDE_BY_SIDE,
         versions=await caller.services.reads.list_definitions(key=key),
     )
 

@@ -8,10 +8,10 @@ from starlette.datastructures import FormData, UploadFile
 
 from kikwiflow_worker.errors import InvalidDefinitionError, KikwiflowError, OperationError, Problem
 from kikwiflow_worker.management.backend import Deployer, Operator
-from kikwiflow_worker.management.graph.layout import lay_out
-from kikwiflow_worker.management.graph.svg import Marks, draw
+from kikwiflow_worker.management.graph.svg import Marks
 from kikwiflow_worker.management.problems import problem_of
 from kikwiflow_worker.management.web.pages import PostedForm, done, page_router, render, text_of
+from kikwiflow_worker.management.web.pictures import picture_of
 from kikwiflow_worker.management.web.reading import read_object
 from kikwiflow_worker.operations import deployment, instances
 from kikwiflow_worker.operations.instances import StartRequest, get_definition
@@ -22,21 +22,21 @@ router = page_router()
 @router.get("/deploy")
 async def show_deploy(request: Request, caller: Deployer) -> HTMLResponse:
     """Show the form that takes a definition."""
-    return _deploy_page(request, caller, source="")
+    return await _deploy_page(request, caller, source="")
 
 
 @router.post("/deploy")
 async def deploy(request: Request, caller: Deployer, form: PostedForm) -> Response:
     """Check a definition, and deploy it if that is what was asked for; problems are shown above the form."""
     source, name = await _source_of(form)
+    text = source if isinstance(source, str) else source.decode("utf-8", "replace")
     try:
         checked = deployment.check_definition(source, name=name)
     except InvalidDefinitionError as error:
-        text = source if isinstance(source, str) else source.decode("utf-8", "replace")
-        return _deploy_page(request, caller, source=text, problems=error.problems, status=422)
+        return await _deploy_page(request, caller, source=text, problems=error.problems, status=422)
     if form.get("do") != "deploy":
-        return _deploy_page(
-            request, caller, source=checked.file.source, problems=checked.warnings, checked=checked
+        return await _deploy_page(
+            request, caller, source=text, problems=checked.warnings, checked=checked
         )
     stored = await deployment.deploy(caller.services, checked, activate="activate" in form)
     definition = stored.definition
@@ -132,7 +132,7 @@ async def start(request: Request, caller: Operator, form: PostedForm, key: str) 
     return done(request, "The instance has started.", "instances", instance.id)
 
 
-def _deploy_page(
+async def _deploy_page(
     request: Request,
     caller: Deployer,
     *,
@@ -141,7 +141,11 @@ def _deploy_page(
     checked: deployment.CheckedDefinition | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    graph = draw(lay_out(checked.file), Marks(), title="Graph of the file") if checked else None
+    graph = (
+        await picture_of(checked.file, lambda _: Marks(), title="Graph of the file")
+        if checked
+        else None
+    )
     return render(
         request,
         "deploy.html",
@@ -162,7 +166,10 @@ async def _source_of(form: FormData) -> tuple[str | bytes, str]:
     """
     file = form.get("file")
     if isinstance(file, UploadFile) and file.filename:
-        return await file.read(), file.filename
+        try:
+            return await file.read(), file.filename
+        finally:
+            await file.close()
     text = text_of(form, "source")
     if not text:
         raise OperationError("choose a .kikwi file, or paste its text")

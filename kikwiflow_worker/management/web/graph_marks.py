@@ -59,6 +59,7 @@ def path_marks(
     """Return the marks of an instance's page: where it stands, and what it passed as far as that is known."""
     passed = _passed_nodes(definition, path)
     reached = passed | standing.keys()
+    left = passed - _interrupted_only(path)
     nodes = {
         node_id: Mark(
             tokens=_number(standing, node_id),
@@ -71,7 +72,7 @@ def path_marks(
     flows = frozenset(
         (edge.source, edge.index)
         for edge in drawing.edges
-        if edge.source in passed
+        if edge.source in left
         and edge.target in reached
         and _was_taken(definition.flow_nodes[edge.source], edge.index, path)
     )
@@ -121,6 +122,13 @@ def _passed_nodes(definition: ProcessDefinition, path: Path) -> set[str]:
     if path.visits and definition.default_start_point:
         known.add(definition.default_start_point)
     return known & definition.flow_nodes.keys()
+
+
+def _interrupted_only(path: Path) -> set[str]:
+    """Return the nodes that never came to their end: their boundary event took over each time."""
+    ended = {visit.node_id for visit in path.visits if visit.status is NodeStatus.SUCCESS}
+    interrupted = {visit.node_id for visit in path.visits if visit.status is NodeStatus.INTERRUPTED}
+    return interrupted - ended
 
 
 def _was_taken(node: FlowNode, index: int, path: Path) -> bool:

@@ -9,12 +9,11 @@ from markupsafe import Markup
 
 from kikwiflow_worker.management.api.shapes import Cursor
 from kikwiflow_worker.management.backend import Caller, Viewer
-from kikwiflow_worker.management.graph.layout import lay_out
-from kikwiflow_worker.management.graph.svg import draw
 from kikwiflow_worker.management.privacy import VariablePolicy, policy_of
 from kikwiflow_worker.management.web.graph_marks import path_marks
 from kikwiflow_worker.management.web.navigation import stream_of
 from kikwiflow_worker.management.web.pages import page_router, render
+from kikwiflow_worker.management.web.pictures import picture_of
 from kikwiflow_worker.management.web.timeline import Entry, entries_of
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import (
@@ -149,9 +148,11 @@ async def _graph(
     if definition is None:
         return None
     standing = await caller.services.searches.find_standing(instance.id)
-    drawing = lay_out(definition)
-    marks = path_marks(definition, drawing, path, standing)
-    return draw(drawing, marks, title=f"Where instance {instance.id} stands")
+    return await picture_of(
+        definition,
+        lambda drawing: path_marks(definition, drawing, path, standing),
+        title=f"Where instance {instance.id} stands",
+    )
 
 
 def _open(incidents: Sequence[Incident]) -> list[Incident]:

@@ -1,0 +1,261 @@
+"""The pages of definitions, over the real database: what they show, and what their forms do."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pymongo.database import Database
+
+from kikwiflow_worker.model.events import EventLevel
+from kikwiflow_worker.model.runtime import InstanceStatus
+from kikwiflow_worker.store.mongo.outbox import OutboxOptions
+from kikwiflow_worker.store.mongo.store import StoreOptions
+from kikwiflow_worker.store.views import InstanceQuery
+from tests.support.definitions import a_file, a_node, a_start, a_task, an_end
+from tests.support.management import PARCEL_NODES, Managed, manage, managed
+from tests.support.mongo import MongoServer
+from tests.support.pages import Element, fields_of, read_page
+
+pytestmark = pytest.mark.mongo
+__all__ = ["managed"]
+
+FULL = StoreOptions(outbox=OutboxOptions(level=EventLevel.FULL))
+BROWSER = {"Sec-Fetch-Site": "same-origin"}
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def recorded(
+    mongo_server: MongoServer, data: Database[dict[str, Any]]
+) -> AsyncIterator[Managed]:
+    """Return the application over the prepared database, with all events stored."""
+    async with manage(mongo_server.uri, data, options=FULL) as opened:
+        yield opened
+
+
+async def look(managed: Managed, path: str) -> Element:
+    response = await managed.http.get(f"/dashboard{path}")
+    assert response.status_code == 200, response.text
+    return read_page(response)
+
+
+async def submit(managed: Managed, path: str, **given: str) -> httpx.Response:
+    form = (await look(managed, path)).one("form", method="post")
+    return await managed.http.post(
+        f"/dashboard{path}", data=fields_of(form) | given, headers=BROWSER
+    )
+
+
+def rows_of(page: Element, title: str) -> list[list[str]]:
+    table = page.one("div", role="region", aria_label=title)
+    return [[cell.text for cell in row.all("td")] for row in table.one("tbody").all("tr")]
+
+
+def count_on(page: Element, node_id: str, kind: str) -> list[str]:
+    node = page.one("g", data_node=node_id)
+    return [each.text for each in node.all("g", class_="count") if kind in each.attributes["class"]]
+
+
+async def test_the_list_tells_what_the_instances_of_each_definition_do(managed: Managed) -> None:
+    await managed.a_failed_parcel()
+    await managed.a_waiting_parcel()
+    await managed.an_ended_parcel()
+    await managed.deploy(a_start(), a_task("TASK", "END"), an_end(), key="idle", name="Idle")
+
+    page = await look(managed, "/definitions")
+
+    idle, parcel = rows_of(page, "Definitions")
+    assert idle[:6] == ["Idle idle", "1", "0", "0", "0", "0"]
+    assert parcel[:6] == ["parcel", "1", "2", "1", "1", "0"]
+
+
+async def test_nothing_deployed_is_said_with_what_to_do(managed: Managed) -> None:
+    page = await look(managed, "/definitions")
+
+    assert page.one("p", class_="empty").one("a").attributes["href"] == "/dashboard/deploy"
+
+
+async def test_the_graph_carries_tokens_incidents_and_average_times(recorded: Managed) -> None:
+    await recorded.a_failed_parcel()
+    await recorded.a_waiting_parcel()
+    await recorded.a_waiting_parcel("PARCEL-2")
+    events = recorded.data.outbox_events
+    for event in events.find({"eventType": "FLOW_NODE_FINISHED"}):
+        if event["payload"].get("flowNodeDefinitionId") == "WEIGH":
+            start = event["payload"]["finishedAt"].replace(second=0, microsecond=0)
+            events.update_one(
+                {"_id": event["_id"]},
+                {"$set": {"payload.startedAt": start, "payload.finishedAt": start.replace(second=3)}},
+            )  # fmt: skip
+
+    page = await look(recorded, "/definitions/parcel")
+
+    assert count_on(page, "APPROVE", "tokens") == ["2"]
+    assert count_on(page, "WEIGH", "failed") == ["1"]
+    assert count_on(page, "LATER", "tokens") == []
+    weigh = page.one("g", data_node="WEIGH")
+    assert weigh.one("text", class_="note").text == "⌀ 3 s"
+    links = [each for each in page.all("a") if each.all("g", data_node="APPROVE")]
+    (address,) = [each.attributes["href"] for each in links]
+    assert address == "/dashboard/instances?definition=parcel&node=APPROVE"
+    rows = {row[0]: row[2:] for row in rows_of(page, "Nodes")}
+    assert rows["WEIGH"] == ["1", "1", "3 s"]
+    assert rows["Approve the parcel APPROVE"][:2] == ["2", "0"]
+    stream = page.one("main").attributes["data-stream"].partition("?")[0]
+    (row,) = await recorded.kikwiflow.reads.list_definitions(key="parcel")
+    assert stream.endswith(f"/process-definitions/{row.id}/stream")
+
+
+async def test_an_older_version_is_shown_with_its_own_figures(managed: Managed) -> None:
+    await managed.a_waiting_parcel()
+    await managed.deploy(*PARCEL_NODES, description="Second")
+
+    latest = await look(managed, "/definitions/parcel")
+    older = await look(managed, "/definitions/parcel?version=1")
+
+    assert count_on(latest, "APPROVE", "tokens") == []
+    assert count_on(older, "APPROVE", "tokens") == ["1"]
+    assert [row[0] for row in rows_of(latest, "Versions")] == ["2 latest", "1"]
+
+
+async def test_two_versions_stand_side_by_side_with_what_differs_marked(managed: Managed) -> None:
+    await managed.deploy()
+    changed = [
+        {**each, "name": "Let somebody approve", "layout": {"x": 1, "y": 2}}
+        if each["id"] == "APPROVE"
+        else each
+        for each in PARCEL_NODES
+        if each["id"] != "RECALL"
+    ]
+    changed = [
+        {**each, "boundaryEventIds": []} if each["id"] == "APPROVE" else each for each in changed
+    ]
+    await managed.deploy(*changed, a_task("EXTRA", "END"))
+
+    page = await look(managed, "/definitions/parcel/compare?before=1&after=2")
+
+    differences = {row[0].split()[-1]: row[1:] for row in rows_of(page, "What differs")}
+    assert differences == {
+        "APPROVE": ["changed", "name, boundaryEventIds"],
+        "EXTRA": ["added", ""],
+        "RECALL": ["removed", ""],
+    }
+    old, new = page.all("svg", class_="graph-svg")
+    assert {each.attributes["data-node"] for each in old.all("g", class_="removed")} == {"RECALL"}
+    assert {each.attributes["data-node"] for each in new.all("g", class_="added")} == {"EXTRA"}
+    assert all(len(each.all("g", class_="changed")) == 1 for each in (old, new))
+    same = await look(managed, "/definitions/parcel/compare?before=2&after=2")
+    assert "No node differs" in same.text
+
+
+async def test_a_file_is_checked_without_being_stored_and_then_deployed(managed: Managed) -> None:
+    source = (ROOT / "demo/processes/expense-approval.kikwi").read_text()
+
+    checked = await submit(managed, "/deploy", source=source, do="check")
+    stored_after_check = await managed.kikwiflow.reads.list_definitions()
+    deployed = await submit(managed, "/deploy", source=source, do="deploy")
+    again = await submit(managed, "/deploy", source=source, do="deploy")
+
+    assert checked.status_code == 200
+    assert "can be deployed" in read_page(checked).one("p", class_="flash").text
+    assert len(read_page(checked).all("g", class_="node")) == 8
+    assert stored_after_check == ()
+    assert deployed.status_code == again.status_code == 303
+    page = read_page(await managed.http.get(again.headers["location"]))
+    assert "has this content already" in page.one("p", class_="flash").text
+    (row,) = await managed.kikwiflow.reads.list_definitions()
+    assert (row.key, row.version) == ("expense-approval", 1)
+
+
+async def test_a_file_that_is_uploaded_goes_before_the_text(managed: Managed) -> None:
+    form = fields_of((await look(managed, "/deploy")).one("form", method="post"))
+    content = json.dumps(a_file(key="uploaded")).encode()
+
+    response = await managed.http.post(
+        "/dashboard/deploy",
+        data=form | {"source": "no JSON at all", "do": "deploy"},
+        files={"file": ("it.kikwi", content, "application/octet-stream")},
+        headers=BROWSER,
+    )
+
+    assert response.status_code == 303, response.text
+    assert [row.key for row in await managed.kikwiflow.reads.list_definitions()] == ["uploaded"]
+
+
+async def test_everything_that_is_wrong_with_a_file_is_listed_and_its_text_kept(
+    managed: Managed,
+) -> None:
+    source = json.dumps(a_file(a_start("NOBODY"), a_node("ALONE", "EXTERNAL_TASK", "NOBODY")))
+
+    response = await submit(managed, "/deploy", source=source, do="deploy")
+
+    assert response.status_code == 422
+    page = read_page(response)
+    wrong = rows_of(page, "Problems")
+    assert ["error", "flowNodes.START.outgoing[0].targetNodeId"] in [row[:2] for row in wrong]
+    assert all(row[3] for row in wrong)
+    assert json.loads(fields_of(page.one("form", method="post"))["source"]) == json.loads(source)
+    assert await managed.kikwiflow.reads.list_definitions() == ()
+
+
+async def test_an_empty_form_asks_for_a_file(managed: Managed) -> None:
+    response = await submit(managed, "/deploy", do="check")
+
+    assert response.status_code == 422
+    assert "choose a .kikwi file" in read_page(response).one("p", class_="problem").text
+
+
+async def test_a_form_sent_twice_starts_one_instance(managed: Managed) -> None:
+    await managed.deploy()
+    form = fields_of((await look(managed, "/definitions/parcel/start")).one("form", method="post"))
+    form |= {"business_key": "P-1", "variables": '{"grams": 3}'}
+
+    answers = [
+        await managed.http.post("/dashboard/definitions/parcel/start", data=form, headers=BROWSER)
+        for _ in range(2)
+    ]
+
+    assert {each.status_code for each in answers} == {303}
+    (instance,) = (await managed.kikwiflow.list_instances(InstanceQuery())).items
+    assert {each.headers["location"] for each in answers} == {f"/dashboard/instances/{instance.id}"}
+    assert (instance.business_key, instance.variables["grams"]) == ("P-1", 3)
+    assert instance.started_by == "anonymous"
+
+
+async def test_a_start_that_cannot_be_is_shown_again_with_what_is_wrong(managed: Managed) -> None:
+    await managed.deploy()
+
+    path = "/definitions/parcel/start"
+    response = await submit(managed, path, business_key="P-1", variables="[1]")
+
+    assert response.status_code == 422
+    page = read_page(response)
+    assert "must be a JSON object" in page.one("p", class_="problem").text
+    assert fields_of(page.one("form", method="post"))["business_key"] == "P-1"
+
+
+async def test_a_definition_is_suspended_and_resumed_with_its_instances(managed: Managed) -> None:
+    instance = await managed.a_waiting_parcel()
+
+    suspended = await submit(managed, "/definitions/parcel/suspend")
+    resting = await managed.kikwiflow.get_instance(instance.id)
+    page = await look(managed, "/definitions/parcel")
+    resumed = await submit(managed, "/definitions/parcel/resume")
+
+    assert {suspended.status_code, resumed.status_code} == {303}
+    assert resting.status is InstanceStatus.SUSPENDED
+    assert page.one("span", class_="badge-suspended")
+    assert (await managed.kikwiflow.get_instance(instance.id)).status is InstanceStatus.ACTIVE
+
+
+async def test_the_source_is_shown_as_it_was_deployed(managed: Managed) -> None:
+    await managed.deploy(description="Weigh & approve <parcels>")
+
+    page = await look(managed, "/definitions/parcel/source")
+
+    shown = json.loads(page.one("pre").text)
+    assert shown["description"] == "Weigh & approve <parcels>"
+    assert set(shown["flowNodes"]) == {str(node["id"]) for node in PARCEL_NODES}
