@@ -398,6 +398,20 @@ async def test_pages_hold_what_fits_all_of_it_and_in_order(
             assert [row.id for row in found] == [row.id for row in expected], (kind, query)
 
 
+@pytest.mark.parametrize("limit", [1, 3, 10])
+async def test_pages_over_two_collections_miss_nothing_where_one_of_them_ends_early(
+    store: MongoStore, rows: Rows, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr("kikwiflow_worker.store.mongo.search_base.EXAMINED_PER_ROW", 1)
+    query = InstanceSearch(statuses=tuple(InstanceStatus), variables={"city": "Bremen"})
+    expected = {row.id for row in rows.instances if fits_instance(query, row)}
+
+    found = await all_pages(store.searches.search_instances, query, limit)
+
+    assert len(found) == len(expected) > 10
+    assert {row.id for row in found} == expected
+
+
 async def test_counts_are_of_what_fits(store: MongoStore, rows: Rows) -> None:
     random_ = random.Random(3)
     for kind, (attribute, make_query, fits, _, _) in KINDS.items():
