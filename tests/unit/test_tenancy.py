@@ -2,6 +2,8 @@
 
 import inspect
 import typing
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from kikwiflow_worker.errors import ClaimLostError, TenantBoundError
 from kikwiflow_worker.model import unit_of_work as units
 from kikwiflow_worker.model.bulk import BulkCounts, BulkProgress
+from kikwiflow_worker.model.definition import parse_definition
 from kikwiflow_worker.model.events import EventType, OutboxEvent
 from kikwiflow_worker.model.external_work import ReportKind, ReportOutcome, WorkReport
 from kikwiflow_worker.model.messages import Message, MessageStatus
@@ -26,8 +29,9 @@ from kikwiflow_worker.model.runtime import (
 from kikwiflow_worker.model.unit_of_work import Change, Committed, Guard, UnitOfWork
 from kikwiflow_worker.store.tenancy import Tenancy, TenantRuntimeStore
 from kikwiflow_worker.store.tenant_units import subjects_of
-from tests.compat.records import AT, a_task, a_wait, an_incident, an_instance
+from tests.compat.records import AT, SOURCE, a_task, a_wait, an_incident, an_instance
 
+DEFINITION = parse_definition(SOURCE).file.deployed(definition_id="definition-1", version=1)
 CLAIM = Claim("claimed", "worker-1", 1)
 BRANCH = Branch("branch-1", "join-1")
 
@@ -109,6 +113,7 @@ class Store:
         self.tenant_id = tenant_id
         self.committed: list[UnitOfWork] = []
         self.looks = 0
+        self.changed: list[str] = []
 
     async def find_instance(self, instance_id: str) -> ProcessInstance:
         self.looks += 1
@@ -125,9 +130,19 @@ class Store:
         self.looks += 1
         return a_wait(ExternalTaskType.TASK, id=task_id, tenant_id=self.tenant_id)
 
+    async def find_incident(self, incident_id: str) -> object:
+        return an_incident(IncidentType.FAILED_JOB, id=incident_id, tenant_id=self.tenant_id)
+
     async def commit(self, unit: UnitOfWork) -> Committed:
         self.committed.append(unit)
         return Committed()
+
+    def __getattr__(self, name: str) -> Any:
+        async def change(*_: object, **__: object) -> bool:
+            self.changed.append(name)
+            return True
+
+        return change
 
 
 def view(store: Any, tenant_id: str = "red") -> TenantRuntimeStore:
@@ -206,6 +221,56 @@ async def test_the_empty_tenant_is_one_of_its_own() -> None:
     store = Store(None)
 
     assert await view(store, "").find_instance("i") is None
+
+
+COMMANDS: dict[str, Callable[[TenantRuntimeStore], Awaitable[object]]] = {
+    "discard_task": lambda store: store.discard_task(CLAIM),
+    "cancel_instance": lambda store: store.cancel_instance("i", cancelled_by=None),
+    "sweep_cancelled": lambda store: store.sweep_cancelled("i"),
+    "suspend_instance": lambda store: store.suspend_instance("i"),
+    "resume_instance": lambda store: store.resume_instance("i"),
+    "park_task": lambda store: store.park_task(CLAIM),
+    "retry_incident": lambda store: store.retry_incident("n", retries=1, resolved_by=None),
+    "override_task": lambda store: store.override_task("t", retries=1, due_at=None, by=None),
+    "forget_instance": lambda store: store.forget_instance("i"),
+    "migrate_instance": lambda store: store.migrate_instance(
+        "i", before_id="d", after=DEFINITION, nodes=frozenset()
+    ),
+    "assign_external_task": lambda store: store.assign_external_task(
+        "t", assignee="eve", expected=None
+    ),
+}
+
+
+def test_every_method_of_the_view_that_could_change_something_is_tried() -> None:
+    methods = {
+        name for name in vars(TenantRuntimeStore) if not name.startswith(("_", "find_", "now"))
+    }
+
+    assert methods - set(COMMANDS) == {"commit", "commit_group"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+async def test_a_command_reaches_the_store_for_the_tenants_own_alone(name: str) -> None:
+    own, foreign, nobodys = Store("red"), Store("blue"), Store(None)
+
+    assert await COMMANDS[name](view(own))
+    for store in (foreign, nobodys):
+        with suppress(ClaimLostError):
+            assert await COMMANDS[name](view(store)) is False
+
+    assert own.changed == [name]
+    assert foreign.changed == nobodys.changed == []
+
+
+async def test_what_only_workers_do_is_refused() -> None:
+    store = Store("red")
+
+    with pytest.raises(TenantBoundError):
+        await view(store).find_children(BRANCH, limit=1)
+    with pytest.raises(TenantBoundError):
+        await view(store).commit_group([], hand_on=None)
+    assert store.changed == []
 
 
 def test_a_view_holds_nothing_but_its_port_and_its_tenant() -> None:
