@@ -49,7 +49,8 @@ def validate(definition: DefinitionFile) -> list[Problem]:
 def missing_handlers(definition: DefinitionFile, capabilities: Capabilities) -> list[Problem]:
     """Return an error for each handler and provider that ``capabilities`` lack.
 
-    For a deploy by a process that has all handlers itself; otherwise a step without a handler waits for a worker.
+    For a deploy by a process that has all handlers itself; otherwise a step without a handler waits for a worker. What has
+    a topic is for programs that are installed nowhere.
     """
     return [
         error(
@@ -58,7 +59,9 @@ def missing_handlers(definition: DefinitionFile, capabilities: Capabilities) -> 
             "install its distribution, or correct the name",
         )
         for node in definition.flow_nodes.values()
-        if (needed := needed_capability(node)) is not None and needed not in capabilities
+        if (needed := needed_capability(node)) is not None
+        and needed not in capabilities
+        and not (isinstance(node, ExecutableTaskNode) and node.is_external)
     ]
 
 

@@ -15,10 +15,12 @@ from kikwiflow_worker.engine.effects import (
     Raised,
     UserCode,
     UserReply,
+    fatal_failure,
 )
 from kikwiflow_worker.errors import (
     ClaimLostError,
     ConflictError,
+    EncryptionError,
     KikwiflowError,
     LockLostError,
     NotFoundError,
@@ -40,7 +42,7 @@ from kikwiflow_worker.model.unit_of_work import (
     RescheduleTask,
     UnitOfWork,
 )
-from kikwiflow_worker.model.variables import SetVariable, normalize_all
+from kikwiflow_worker.model.variables import SetVariable, check_readable, normalize_all
 from kikwiflow_worker.operations.execution import (
     Outcome,
     OutcomeKind,
@@ -100,16 +102,28 @@ async def fetch(
 
 
 async def _is_to_be_done(services: Services, claimed: ClaimedTask) -> bool:
-    """Return whether a claimed task is for its worker; what needs none is decided here."""
+    """Return whether a claimed task is for its worker; what needs none, or cannot be given to one, is decided here."""
     commit = services.runtime.commit
     try:
         if await settle_first(services, claimed, commit) is not None:
             return False
-        if claimed.task.is_skipped:
-            await finish_task(services, _Told(HandlerReturned()), claimed, commit)
+        reply = _without_worker(claimed)
+        if reply is not None:
+            await finish_task(services, _Told(reply), claimed, commit)
     except ClaimLostError:
         return False
-    return not claimed.task.is_skipped
+    return reply is None
+
+
+def _without_worker(claimed: ClaimedTask) -> UserReply | None:
+    """Return what is taken for the outcome of a step that no worker is to do; None if one is."""
+    if claimed.task.is_skipped:
+        return HandlerReturned()
+    try:
+        check_readable(claimed.instance.variables if claimed.instance else {})
+    except EncryptionError as error:
+        return Raised(fatal_failure(error))
+    return None
 
 
 async def complete(

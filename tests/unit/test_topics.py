@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from kikwiflow_worker.engine.validation import validate
+from kikwiflow_worker.engine.validation import missing_handlers, validate
+from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.definition import parse_definition
 from kikwiflow_worker.model.nodes import TOPIC, ExecutableTaskNode, ExternalTaskNode
 from kikwiflow_worker.model.runtime import TaskStatus, TaskType
@@ -136,3 +137,12 @@ def test_no_handler_behind_it_runs_before_the_race_with_its_deadline_is_decided(
     assert run.unit.guards == (RemoveTask(task.claim),)
     assert run.unit.changes[0] == Detach(TASK_ID)
     assert (run.row.node_id, run.row.status) == ("A", TaskStatus.PENDING)
+
+
+def test_a_deploy_that_asks_for_all_handlers_does_not_ask_for_topics() -> None:
+    task = a_node("NEXT", "EXECUTABLE_TASK", "END", executor="weigh")
+    file = parse_definition(json.dumps(a_file(a_start(), external(target="NEXT"), task, an_end())))
+
+    missing = missing_handlers(file.file, NO_CAPABILITIES)
+
+    assert [problem.path for problem in missing] == ["flowNodes.NEXT.executor"]
