@@ -2,7 +2,7 @@
 
 import pytest
 from fastapi.routing import APIRoute
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from tests.browser.conftest import Served
 from tests.browser.seeds import fill, fill_with_malice
@@ -103,3 +103,16 @@ async def test_an_empty_database_says_what_to_do(served: Served, browser: Browse
         for path in LISTS:
             page = await tab.open(f"/dashboard/{path}")
             assert await page.locator(".empty, .warning").count() >= 1, path
+
+
+async def test_the_start_page_follows_by_itself(served: Served, browser: Browser) -> None:
+    async with watched(browser, served.url) as tab:
+        await tab.page.clock.install()
+        page = await tab.open("/dashboard/overview")
+        await expect(page.locator("#tiles")).to_contain_text("Open incidents 0")
+        await served.managed.a_failed_parcel("PARCEL-9")
+
+        await page.clock.fast_forward(5_000)
+
+        await expect(page.locator("#tiles")).to_contain_text("Open incidents 1")
+        await expect(page.locator("#incidents")).to_contain_text("PARCEL-9")

@@ -40,26 +40,32 @@ function holdsFocus(element) {
   return element !== document.activeElement && element.contains(document.activeElement);
 }
 
-// <main data-stream="…">: at every event of the stream the elements with data-live are taken anew from this page.
+// The elements with data-live are taken anew from this page; what somebody is using stays as it is.
+async function refresh() {
+  const fresh = await pageAt(location.href);
+  for (const old of document.querySelectorAll("[data-live]")) {
+    const now = fresh.getElementById(old.id);
+    if (!now || now.innerHTML === old.innerHTML || holdsFocus(old)) continue;
+    const open = [...old.querySelectorAll("details[id][open]")].map((each) => each.id);
+    const table = old.querySelector(".scroll");
+    const left = table ? table.scrollLeft : 0;
+    old.replaceChildren(...document.importNode(now, true).childNodes);
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    old.querySelector(".scroll")?.scrollTo(left, 0);
+  }
+  document.dispatchEvent(new Event("refreshed"));
+}
+
+// <main data-stream="…">: at every event of the stream.
 function keepFresh(address) {
   const mark = document.getElementById("live");
   let timer = null;
-  const refresh = async () => {
-    timer = null;
-    const fresh = await pageAt(location.href);
-    for (const old of document.querySelectorAll("[data-live]")) {
-      const now = fresh.getElementById(old.id);
-      if (!now || now.innerHTML === old.innerHTML || holdsFocus(old)) continue;
-      const open = [...old.querySelectorAll("details[id][open]")].map((each) => each.id);
-      const table = old.querySelector(".scroll");
-      const left = table ? table.scrollLeft : 0;
-      old.replaceChildren(...document.importNode(now, true).childNodes);
-      for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-      old.querySelector(".scroll")?.scrollTo(left, 0);
-    }
-    document.dispatchEvent(new Event("refreshed"));
+  const soon = () => {
+    timer ??= setTimeout(() => {
+      timer = null;
+      refresh().catch(() => {});
+    }, 300);
   };
-  const soon = () => { timer ??= setTimeout(() => refresh().catch(() => {}), 300); };
   let stream = null;
   const follow = () => {
     stream = new EventSource(address);
@@ -126,5 +132,13 @@ function equip(graph) {
 
 document.querySelectorAll(".graph").forEach(equip);
 
-const stream = document.querySelector("main").dataset.stream;
+// <main data-every="5">: every so many seconds, while somebody looks.
+function keepFreshEvery(seconds) {
+  setInterval(() => {
+    if (document.visibilityState === "visible") refresh().catch(() => {});
+  }, seconds * 1000);
+}
+
+const { stream, every } = document.querySelector("main").dataset;
 if (stream) keepFresh(stream);
+if (every) keepFreshEvery(Number(every));
