@@ -281,6 +281,10 @@ class _Lines:
     log = debug = info = warning = warn = error = critical = exception = fatal = msg
 
 
+_TALKATIVE = ("aiokafka", "httpcore", "httpx", "pymongo", "python_multipart", "sse_starlette")
+"""Libraries whose lines below a warning hold what they carry: documents, requests, events. Values are never logged."""
+
+
 def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO) -> None:
     """Send all log lines of the process, ours and the standard library's, to ``stream`` in one shape.
 
@@ -288,7 +292,7 @@ def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO) ->
     to change the level.
 
     Args:
-        level: What to write; the driver's own lines are written from warning on.
+        level: What to write; the driver's and some other libraries' own lines are written from warning on.
         log_format: The shape of a line.
         stream: Where to write; it decides what ``LogFormat.AUTO`` means.
     """
@@ -327,7 +331,8 @@ def configure_logging(level: LogLevel, log_format: LogFormat, stream: TextIO) ->
     root.addHandler(handler)
     root.setLevel(level.number)
     _least.level_number = level.number
-    logging.getLogger("pymongo").setLevel(max(level.number, logging.WARNING))
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(max(level.number, logging.WARNING))
     lines = _Lines(handler)
     structlog.configure(
         processors=[*shared, _mask_line, _order_keys, renderer],
