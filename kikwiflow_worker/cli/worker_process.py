@@ -17,6 +17,8 @@ from kikwiflow_worker.settings import Settings
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.telemetry import Event, Metrics, configure_logging, emit
+from kikwiflow_worker.tracing.export import tracing_to
+from kikwiflow_worker.tracing.protocol import Tracing
 from kikwiflow_worker.worker.daemon import StopResult, Surroundings, Worker, WorkerOptions
 from kikwiflow_worker.worker.event_loop import loop_factory
 from kikwiflow_worker.worker.health import HealthServer, HealthState
@@ -48,8 +50,18 @@ def run_worker_process(settings: Settings) -> None:
         if server is not None:
             server.start()
         try:
-            with asyncio.Runner(loop_factory=new_loop) as runner:
-                result = runner.run(_run(settings, options, address, registry, health, metrics))
+            with (
+                tracing_to(
+                    settings.traces,
+                    service="kikwiflow-worker",
+                    instance=options.instance_name,
+                    version=__version__,
+                ) as tracing,
+                asyncio.Runner(loop_factory=new_loop) as runner,
+            ):
+                result = runner.run(
+                    _run(settings, options, address, registry, health, metrics, tracing)
+                )
         finally:
             if server is not None:
                 server.stop()
@@ -63,6 +75,7 @@ async def _run(
     registry: HandlerRegistry,
     health: HealthState,
     metrics: Metrics,
+    tracing: Tracing,
 ) -> StopResult:
     clock = SystemClock()
     store = MongoStore.open(
@@ -85,6 +98,7 @@ async def _run(
             bulk=store.bulk,
             new_id=lambda: str(uuid4()),
             event_level=settings.events,
+            tracing=tracing,
             retry_defaults=RetryDefaults(
                 max_retries=settings.default_max_retries, interval=settings.default_retry_interval
             ),

@@ -25,6 +25,7 @@ from kikwiflow_worker.management.parameters import KebabNames, refuse_unknown
 from kikwiflow_worker.management.probes import Probes, never, probe_router
 from kikwiflow_worker.management.problems import add_problem_handlers
 from kikwiflow_worker.management.request_log import RequestLog, RequestMetrics
+from kikwiflow_worker.management.request_spans import RequestSpans
 from kikwiflow_worker.management.security.auditing import Auditing
 from kikwiflow_worker.management.web.router import add_dashboard
 
@@ -70,6 +71,7 @@ def create_app(
     app.add_middleware(Remembering)
     app.add_middleware(Auditing)
     app.add_middleware(Protection, hosts=hosts)
+    app.add_middleware(RequestSpans, tracing=backend.services.tracing)
     app.add_middleware(
         RequestLog, clock=clock or SystemClock(), metrics=RequestMetrics(asked.registry)
     )
