@@ -227,7 +227,7 @@ async def _report(
     if retries is not None:
         held = replace(held, task=replace(held.task, retries_left=retries + 1))
     commit = _ReportingCommit(services, held, kind, delay)
-    with sending(services, kind.value, held.task):
+    with sending(services, "report", held.task):
         outcome: Outcome = await finish_task(services, _Told(reply), held, commit)
     if outcome.kind is OutcomeKind.OVERTAKEN:
         raise too_many_races(f"report about task {claim.task_id}")

@@ -335,8 +335,8 @@ async def test_a_report_of_an_external_worker_goes_on_with_the_trace(
     await work(client, store)
 
     spans = traced.spans
-    assert causes(spans["complete BOOK"]) == [id_of(spans["start parcel"])]
-    assert causes(spans["process AFTER"]) == [id_of(spans["complete BOOK"])]
+    assert causes(spans["report BOOK"]) == [id_of(spans["start parcel"])]
+    assert causes(spans["process AFTER"]) == [id_of(spans["report BOOK"])]
 
 
 async def test_a_failure_that_opens_an_incident_is_recorded(
