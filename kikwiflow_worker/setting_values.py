@@ -1,9 +1,11 @@
 """What the values of single settings may be, and what is made of them; each fault is a ``ValueError`` in words."""
 
+import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
@@ -215,3 +217,27 @@ BlockWarning = Annotated[
     float,
     Field(ge=0.01, le=3600, description="Warn when a handler blocks the event loop for this long."),
 ]
+
+
+def kind_and_default(schema: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """Return what a setting takes and its default, in words, by the JSON schema of all settings."""
+    field = schema["properties"][name]
+    kind = next((each for each in field.get("anyOf", ()) if each.get("type") != "null"), field)
+    if "$ref" in kind:
+        kind = schema["$defs"][kind["$ref"].rpartition("/")[2]]
+    if "enum" in kind:
+        text = " or ".join(kind["enum"])
+    elif kind["type"] in ("integer", "number"):
+        least = kind.get("minimum", kind.get("exclusiveMinimum"))
+        text = f"{kind['type']} {'from' if 'minimum' in kind else 'above'} {least:g} to {kind['maximum']:g}"
+    else:
+        listed = "names" if "pattern" not in kind.get("items", {}) else "NAME=VALUE"
+        words = {"array": f"list of {listed}", "boolean": "true or false"}
+        text = words.get(kind["type"], "path" if kind.get("format") == "path" else "text")
+    default = field.get("default")
+    return text, "none" if default in (None, [], ()) else toml(default)
+
+
+def toml(value: object) -> str:
+    """Return a value of JSON's types as TOML, which writes them the same way."""
+    return json.dumps(value, ensure_ascii=False)

@@ -5,7 +5,6 @@ layers itself, because only then can an error name the place to correct; all mis
 """
 
 import difflib
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -51,8 +50,10 @@ from kikwiflow_worker.setting_values import (
     checked_database,
     checked_duration,
     checked_uri,
+    kind_and_default,
     lowered,
     split_names,
+    toml,
 )
 from kikwiflow_worker.telemetry import LogFormat, LogLevel, mask_credentials
 from kikwiflow_worker.tracing.export import TraceExport
@@ -111,6 +112,11 @@ class Settings(BaseModel):
     )
     mongod_path: UserPath | None = Field(
         None, description="The `mongod` program that `embedded` starts."
+    )
+    encryption_key_file: UserPath | None = Field(
+        None,
+        description="File with the keys that values of variables are encrypted with, one on each line, the newest first. "
+        "Needs the extra `crypto`.",
     )
     allow_standalone: bool = Field(
         default=False,
@@ -178,6 +184,13 @@ class Settings(BaseModel):
     ) = Field(
         None,
         description="`HOST:PORT` for `/livez`, `/readyz` and `/metrics`; a port alone is on 127.0.0.1.",
+    )
+    management_port: (
+        Annotated[str, BeforeValidator(as_text), AfterValidator(checked_address)] | None
+    ) = Field(
+        None,
+        description="`PORT` or `HOST:PORT` where a worker serves the HTTP API and the dashboard as well; a port alone is on "
+        "127.0.0.1. Needs the extra `management`.",
     )
     handlers: Annotated[tuple[str, ...], BeforeValidator(split_names)] = Field(
         (),
@@ -432,7 +445,7 @@ def _invalid(name: str, message: str, given: Mapping[str, _Given]) -> str:
     if name not in given:
         return message
     found = given[name]
-    kind, default = _kind_and_default(name)
+    kind, default = kind_and_default(Settings.model_json_schema(), name)
     shown = (
         ""
         if name in _SECRET_KEYS
@@ -445,31 +458,6 @@ def _invalid(name: str, message: str, given: Mapping[str, _Given]) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
-
-
-def _kind_and_default(name: str) -> tuple[str, str]:
-    """Return what a setting takes and its default, in words."""
-    schema = Settings.model_json_schema()
-    field = schema["properties"][name]
-    kind = next((each for each in field.get("anyOf", ()) if each.get("type") != "null"), field)
-    if "$ref" in kind:
-        kind = schema["$defs"][kind["$ref"].rpartition("/")[2]]
-    if "enum" in kind:
-        text = " or ".join(kind["enum"])
-    elif kind["type"] in ("integer", "number"):
-        least = kind.get("minimum", kind.get("exclusiveMinimum"))
-        text = f"{kind['type']} {'from' if 'minimum' in kind else 'above'} {least:g} to {kind['maximum']:g}"
-    else:
-        listed = "names" if "pattern" not in kind.get("items", {}) else "NAME=VALUE"
-        words = {"array": f"list of {listed}", "boolean": "true or false"}
-        text = words.get(kind["type"], "path" if kind.get("format") == "path" else "text")
-    default = field.get("default")
-    return text, "none" if default in (None, [], ()) else _toml(default)
-
-
-def _toml(value: object) -> str:
-    """Return a value of JSON's types as TOML, which writes them the same way."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 def print_config(settings: Settings) -> str:
@@ -486,7 +474,7 @@ def print_config(settings: Settings) -> str:
         secret = settings.mongodb_uri if name == "mongodb_uri" else None
         shown = secret.get_secret_value() if secret else value
         shown = mask_credentials(shown) if isinstance(shown, str) else shown
-        lines.append(f"{name} = {_toml(shown)}  # {source}")
+        lines.append(f"{name} = {toml(shown)}  # {source}")
     return "\n".join(lines) + "\n"
 
 
@@ -496,8 +484,9 @@ def settings_reference() -> str:
         "| Setting (TOML key) | Flag | Environment | Takes | Default | Meaning |",
         "|---|---|---|---|---|---|",
     ]
+    schema = Settings.model_json_schema()
     for name, field in Settings.model_fields.items():
-        kind, default = _kind_and_default(name)
+        kind, default = kind_and_default(schema, name)
         variable = ENV_PREFIX + name.upper()
         lines.append(
             f"| `{name}` | `{_flag(name, negated=field.default is True)}` | `{variable}` | {kind} | `{default}` | {field.description} |"

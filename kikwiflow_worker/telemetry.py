@@ -151,6 +151,16 @@ class Event(StrEnum):
         "The database does not answer; the worker backs off and is not ready.",
     )
     STORE_RECOVERED = "store.recovered", LogLevel.INFO, "The database answers again."
+    MANAGEMENT_STARTED = (
+        "management.started",
+        LogLevel.INFO,
+        "The management server listens for requests.",
+    )
+    MANAGEMENT_STOPPED = (
+        "management.stopped",
+        LogLevel.INFO,
+        "The management server has finished its requests.",
+    )
     REQUEST_ANSWERED = (
         "request.answered",
         LogLevel.INFO,
@@ -161,6 +171,7 @@ class Event(StrEnum):
         LogLevel.ERROR,
         "The management server met an error that it did not expect; the caller was told the request id.",
     )
+    RELAY_STARTED = "relay.started", LogLevel.INFO, "The relay looks for outbox events to send."
     RELAY_STALLED = (
         "relay.stalled",
         LogLevel.WARNING,

@@ -10,10 +10,12 @@ import click
 
 from kikwiflow_worker import __version__
 from kikwiflow_worker.cli.audit import audit
+from kikwiflow_worker.cli.bulk import bulk
 from kikwiflow_worker.cli.definitions import definitions
 from kikwiflow_worker.cli.deploying import deploy, validate
 from kikwiflow_worker.cli.doctor import doctor
 from kikwiflow_worker.cli.errors import INTERRUPTED, report_error
+from kikwiflow_worker.cli.events import events
 from kikwiflow_worker.cli.external import external
 from kikwiflow_worker.cli.handlers import handlers
 from kikwiflow_worker.cli.incidents import incidents
@@ -27,6 +29,7 @@ from kikwiflow_worker.cli.options import (
     settings_options,
 )
 from kikwiflow_worker.cli.output import clean
+from kikwiflow_worker.cli.relay import relay
 from kikwiflow_worker.cli.serve import serve
 from kikwiflow_worker.cli.start import start
 from kikwiflow_worker.cli.store import store
@@ -157,9 +160,12 @@ _COMMANDS: Sequence[click.Command] = (
     external,
     messages,
     incidents,
+    bulk,
     handlers,
     workers,
     store,
+    events,
+    relay,
     serve,
     tokens,
     audit,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from kikwiflow_worker.embedded import EmbeddedMongo
 from kikwiflow_worker.errors import ConfigurationError
 from kikwiflow_worker.settings import Settings
+from kikwiflow_worker.store.keys import KeyRing
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import StoreOptions
 
@@ -42,10 +43,16 @@ def database_address(settings: Settings) -> Iterator[Address]:
 
 
 def store_options(settings: Settings) -> StoreOptions:
-    """Return the store's part of the settings."""
+    """Return the store's part of the settings.
+
+    Raises:
+        ConfigurationError: The encryption keys cannot be read.
+    """
+    key_file = settings.encryption_key_file
     return StoreOptions(
         retention=timedelta(days=settings.history_ttl_days),
         audit_retention=timedelta(days=settings.audit_ttl_days),
         allow_standalone=settings.allow_standalone,
+        keys=KeyRing.read(key_file) if key_file else None,
         outbox=OutboxOptions(settings.events, timedelta(days=settings.events_ttl_days)),
     )

@@ -21,6 +21,7 @@ CONNECTION = (
     "embedded",
     "mongod_path",
     "allow_standalone",
+    "encryption_key_file",
 )
 """Settings that say where the database is."""
 
@@ -47,7 +48,9 @@ _METAVARS = {
     "mongodb_database": "NAME",
     "embedded": "[DIR]",
     "mongod_path": "FILE",
+    "encryption_key_file": "FILE",
     "health_address": "HOST:PORT",
+    "management_port": "[HOST:]PORT",
     "handlers": "NAME[,NAME...]",
     "default_retry_interval": "DURATION",
     "history_ttl_days": "DAYS",

@@ -9,9 +9,18 @@ from kikwiflow_worker.cli.options import (
     invocation,
     settings_options,
 )
-from kikwiflow_worker.cli.session import with_client
-from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.errors import ConfigurationError
+
+_PROCESS = (
+    "default_max_retries",
+    "default_retry_interval",
+    "events",
+    "events_ttl_days",
+    "history_ttl_days",
+    "log_level",
+    "log_format",
+)
+"""Settings of a worker that a server has too: give both the same."""
 
 
 @click.command(
@@ -30,7 +39,7 @@ Examples:
     show_default=True,
     help="Where to listen.",
 )
-@settings_options(MANAGEMENT)
+@settings_options((*MANAGEMENT, *_PROCESS))
 @connection_options
 @click.pass_context
 def serve(context: click.Context, *, address: str) -> None:
@@ -47,10 +56,4 @@ def serve(context: click.Context, *, address: str) -> None:
             f"the HTTP API needs the package {error.name}: pip install 'kikwiflow-worker[management]'"
         ) from error
 
-    options = serving.authentication_options(invocation(context).settings())
-    options.check(address)
-
-    async def action(client: Kikwiflow) -> None:
-        await serving.serve_until_stopped(client, address, options)
-
-    with_client(context, action)
+    serving.run_server_process(invocation(context).settings(), address)

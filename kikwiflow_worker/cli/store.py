@@ -10,6 +10,7 @@ from kikwiflow_worker.cli.output import masked, print_json, print_json_items, pr
 from kikwiflow_worker.cli.session import with_store
 from kikwiflow_worker.store.mongo.collections import SCHEMA_VERSION
 from kikwiflow_worker.store.mongo.inspection import Findings, Inspection
+from kikwiflow_worker.store.mongo.reencrypting import Reencrypted
 
 _UPGRADE = "kikwiflow-worker store upgrade"
 _NEWER = "use the release that wrote it"
@@ -76,6 +77,56 @@ def upgrade(context: click.Context, *, as_json: bool) -> None:
     for name, count in done.documents.items():
         click.echo(f"{name}: {count} documents changed")
     click.echo(f"indexes made: {', '.join(done.indexes) or 'none, all were there'}")
+
+
+@store.command(
+    name="reencrypt",
+    epilog="""\b
+Examples:
+  kikwiflow-worker store reencrypt --encryption-key-file /etc/kikwiflow/keys
+  kikwiflow-worker store reencrypt --encryption-key-file /etc/kikwiflow/keys --batch 20 --json
+""",
+)
+@click.option(
+    "--batch",
+    metavar="N",
+    type=click.IntRange(1, 1000),
+    default=200,
+    show_default=True,
+    help="How many documents are read at a time.",
+)
+@json_option
+@connection_options
+@click.pass_context
+def reencrypt(context: click.Context, *, batch: int, as_json: bool) -> None:
+    """Encrypt every stored variable with the first key of the file, or store it plain if that says so.
+
+    Workers may run meanwhile, and must all have the file as it is now: what one writes with another key behind this
+    command's back stays so. It can be repeated: a run that was interrupted goes on. Exits with 1 if a value is left as it
+    is because its key is not in the file.
+    """
+    done = with_store(
+        context, lambda opened: opened.reencrypt(batch=batch, progressed=_tell_progress)
+    )
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(f"{done.examined:,} documents examined, {done.changed:,} values rewritten")
+    if done.unreadable:
+        keys = ", ".join(sorted(done.unreadable_keys))
+        click.echo(
+            f"{done.unreadable:,} values were left as they are: they cannot be decrypted with key {keys}; "
+            "add it to the file and run this again",
+            err=True,
+        )
+        context.exit(1)
+
+
+def _tell_progress(done: Reencrypted) -> None:
+    click.echo(
+        f"{done.collection}: {done.examined:,} documents examined, {done.changed:,} values rewritten",
+        err=True,
+    )
 
 
 def _findings(inspection: Inspection, sample: int) -> Iterator[Finding]:

@@ -3,12 +3,15 @@
 import asyncio
 import os
 import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
 
 from kikwiflow_worker import __version__
 from kikwiflow_worker.cli.connection import Address, database_address, store_options
+from kikwiflow_worker.cli.relaying import Relaying
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.errors import ConfigurationError
@@ -26,6 +29,9 @@ from kikwiflow_worker.worker.registry import HandlerRegistry, load_registry
 from kikwiflow_worker.worker.signals import exit_now, install_signal_handlers
 from kikwiflow_worker.worker.systemd import Notifier
 
+if TYPE_CHECKING:
+    from kikwiflow_worker.cli.serving import ManagementBeside
+
 
 def run_worker_process(settings: Settings) -> None:
     """Run a worker until it is asked to stop, and end the process with its exit code.
@@ -34,12 +40,16 @@ def run_worker_process(settings: Settings) -> None:
         ConfigurationError: Settings, handlers or server do not allow a start.
         StoreUnavailableError: The database did not answer within the start-up time-out.
     """
-    configure_logging(settings.log_level, settings.log_format, sys.stdout)
+    # What a sink writes to standard output is read by a program.
+    is_taken = settings.relay and settings.relay_sink == "stdout"
+    stream = sys.stderr if is_taken else sys.stdout
+    configure_logging(settings.log_level, settings.log_format, stream)
     options = _options(settings)
     new_loop = loop_factory(settings.event_loop)
     registry = load_registry(settings.handlers)
     _announce(registry)
-    metrics = Metrics(CollectorRegistry(), version=__version__, instance=options.instance_name)
+    collectors = CollectorRegistry()
+    metrics = Metrics(collectors, version=__version__, instance=options.instance_name)
     health = HealthState(SystemClock())
     with database_address(settings) as address:
         server = (
@@ -59,25 +69,30 @@ def run_worker_process(settings: Settings) -> None:
                 ) as tracing,
                 asyncio.Runner(loop_factory=new_loop) as runner,
             ):
-                result = runner.run(
-                    _run(settings, options, address, registry, health, metrics, tracing)
-                )
+                parts = _Parts(registry, health, metrics, collectors, tracing)
+                result = runner.run(_run(settings, options, address, parts))
         finally:
             if server is not None:
                 server.stop()
     exit_now(result.value)
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What is made before the event loop runs."""
+
+    registry: HandlerRegistry
+    health: HealthState
+    metrics: Metrics
+    collectors: CollectorRegistry
+    tracing: Tracing
+
+
 async def _run(
-    settings: Settings,
-    options: WorkerOptions,
-    address: Address,
-    registry: HandlerRegistry,
-    health: HealthState,
-    metrics: Metrics,
-    tracing: Tracing,
+    settings: Settings, options: WorkerOptions, address: Address, parts: _Parts
 ) -> StopResult:
     clock = SystemClock()
+    metrics = parts.metrics
     store = MongoStore.open(
         address.uri,
         address.database,
@@ -85,43 +100,73 @@ async def _run(
         options=store_options(settings),
         observer=_TransactionMetrics(metrics),
     )
+    services = Services(
+        runtime=store.runtime,
+        definitions=store.definitions,
+        reads=store.reads,
+        searches=store.searches,
+        rules=store.rules,
+        external_work=store.external_work,
+        bulk=store.bulk,
+        new_id=lambda: str(uuid4()),
+        event_level=settings.events,
+        tracing=parts.tracing,
+        retry_defaults=RetryDefaults(
+            max_retries=settings.default_max_retries, interval=settings.default_retry_interval
+        ),
+    )
     worker = Worker(
         options,
         store,
-        Services(
-            runtime=store.runtime,
-            definitions=store.definitions,
-            reads=store.reads,
-            searches=store.searches,
-            rules=store.rules,
-            external_work=store.external_work,
-            bulk=store.bulk,
-            new_id=lambda: str(uuid4()),
-            event_level=settings.events,
-            tracing=tracing,
-            retry_defaults=RetryDefaults(
-                max_retries=settings.default_max_retries, interval=settings.default_retry_interval
-            ),
-        ),
+        services,
         MongoLockKeeper(address.uri, address.database),
-        registry,
+        parts.registry,
         Surroundings(
             clock=clock,
             metrics=metrics,
-            health=health,
+            health=parts.health,
             notifier=Notifier.from_environment(os.environ),
         ),
     )
+    relaying = Relaying(settings, store, metrics, options.worker_id) if settings.relay else None
+
+    management = _management(settings, store, services, parts)
+
+    def request_stop() -> None:
+        worker.request_stop()
+        if management is not None:
+            management.stop()
+        if relaying is not None:
+            relaying.stop()
+
     install_signal_handlers(
         asyncio.get_running_loop(),
-        worker.request_stop,
+        request_stop,
         deadline_s=options.stop_s,
         cold_deadline_s=options.cold_stop_s,
     )
     try:
-        return await worker.run()
+        running = worker.run() if relaying is None else relaying.run_beside(worker.run())
+        if management is not None:
+            return await management.serve_beside(running)
+        return await running
     finally:
         await store.close()
+
+
+def _management(
+    settings: Settings, store: MongoStore, services: Services, parts: _Parts
+) -> "ManagementBeside | None":
+    """Return the server of the HTTP API, which listens already, if the settings want one."""
+    if settings.management_port is None:
+        return None
+    try:
+        from kikwiflow_worker.cli.serving import ManagementBeside  # noqa: PLC0415 - needs the extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"management_port needs the package {error.name}: pip install 'kikwiflow-worker[management]'"
+        ) from error
+    return ManagementBeside(settings, store, services, parts.health, parts.collectors)
 
 
 class _TransactionMetrics:

@@ -30,7 +30,7 @@ _CATCH_EVENT = "BOUNDARY_INTERRUPTIVE_CATCH_EVENT"
 
 _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "EXECUTABLE_TASK": (_REMINDER, _ERROR_HANDLER),
-    # An error handler is accepted here as the Java engine accepts it; it can never fire.
+    # An error handler is accepted here as the Java engine accepts it; without a topic it can never fire.
     "EXTERNAL_TASK": (_DEADLINE, _REMINDER, _CATCH_EVENT, _ERROR_HANDLER),
     "TIMER_TASK": (_DEADLINE, _REMINDER, _CATCH_EVENT),
     "EVENT_CATCHER": (_DEADLINE, _REMINDER),
@@ -62,7 +62,7 @@ def boundary_problems(definition: DefinitionFile) -> Iterator[Problem]:
 def _list_problems(
     host: Host, definition: DefinitionFile, suggestions: Suggestions
 ) -> Iterator[Problem]:
-    allowed = _ALLOWED[host.type]
+    allowed = _ALLOWED["EXTERNAL_TASK" if _is_external(host) else host.type]
     listed: set[str] = set()
     for index, event_id in enumerate(host.boundary_event_ids):
         path = at(host.id, "boundaryEventIds", index)
@@ -81,9 +81,13 @@ def _list_problems(
             yield warning(
                 path,
                 f"{event_id!r} can never fire, an external task runs no handler",
-                "attach it to the executable task whose errors it is for",
+                "attach it to the executable task whose errors it is for, or let programs do this one (kikwiflow.topic)",
             )
         listed.add(event_id)
+
+
+def _is_external(node: FlowNode | None) -> bool:
+    return isinstance(node, ExecutableTaskNode) and node.is_external
 
 
 def _error_code_problems(host: Host, definition: DefinitionFile) -> Iterator[Problem]:
@@ -118,8 +122,8 @@ def _attachment_problems(
 ) -> Iterator[Problem]:
     path = at(event.id, "attachedToRef")
     attached_to = definition.flow_nodes.get(event.attached_to_ref or "")
-    if isinstance(event, BoundaryInterruptiveCatchEvent) and not isinstance(
-        attached_to, _CATCH_EVENT_HOSTS
+    if isinstance(event, BoundaryInterruptiveCatchEvent) and not (
+        isinstance(attached_to, _CATCH_EVENT_HOSTS) or _is_external(attached_to)
     ):
         found = f"{event.attached_to_ref!r}" if attached_to is None else attached_to.type
         yield error(

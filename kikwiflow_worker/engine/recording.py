@@ -80,7 +80,8 @@ def record_answer(
 def record_completed(draft: Draft, task: ExternalTask, actor: str | None) -> None:
     """An external task was completed, or its key was correlated."""
     payload = external_task_payload(task, actor=actor)
-    draft.record(EventType.EXTERNAL_TASK_COMPLETED, {**payload, "completedAt": draft.now})
+    waited = {"createdAt": task.created_at, "completedAt": draft.now}
+    draft.record(EventType.EXTERNAL_TASK_COMPLETED, {**payload, **waited})
 
 
 def record_failure(

@@ -216,8 +216,10 @@ class _Walk:
             draft.variables.apply(raised.changes, raised.transient)
             return handler.id
 
-        if head is not None and head.is_skipped:
-            return self._leave(node)
+        if head is not None:
+            self._decided_by(node)
+            if head.is_skipped:
+                return self._leave(node)
         capability = Capability(HandlerKind.TASK_HANDLER, node.handler_name or "")
         visit = self._visit(node, TaskType.STANDARD, capability, head)
         if head is None and has_waiting_event(draft.definition, node):

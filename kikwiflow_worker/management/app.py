@@ -1,6 +1,6 @@
 """Puts the HTTP application together."""
 
-from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -9,24 +9,29 @@ from prometheus_client import CollectorRegistry
 from kikwiflow_worker import __version__
 from kikwiflow_worker.clock import Clock, SystemClock
 from kikwiflow_worker.management.api.audit import router as audit
+from kikwiflow_worker.management.api.bulk import router as bulk
 from kikwiflow_worker.management.api.definitions import router as definitions
 from kikwiflow_worker.management.api.executable_tasks import router as executable_tasks
 from kikwiflow_worker.management.api.external_tasks import router as external_tasks
+from kikwiflow_worker.management.api.external_workers import router as external_workers
 from kikwiflow_worker.management.api.incidents import router as incidents
 from kikwiflow_worker.management.api.instance_views import router as instance_views
 from kikwiflow_worker.management.api.instances import router as instances
 from kikwiflow_worker.management.api.messages import router as messages
 from kikwiflow_worker.management.api.overview import router as overview
+from kikwiflow_worker.management.api.streams import router as streams
 from kikwiflow_worker.management.backend import Backend
+from kikwiflow_worker.management.feeds import Feeds
 from kikwiflow_worker.management.headers import Protection
 from kikwiflow_worker.management.idempotency import Remembering, add_replays
-from kikwiflow_worker.management.openapi import describe
+from kikwiflow_worker.management.openapi import allowed_methods, describe
 from kikwiflow_worker.management.parameters import KebabNames, refuse_unknown
 from kikwiflow_worker.management.probes import Probes, never, probe_router
 from kikwiflow_worker.management.problems import add_problem_handlers
 from kikwiflow_worker.management.request_log import RequestLog, RequestMetrics
 from kikwiflow_worker.management.request_spans import RequestSpans
 from kikwiflow_worker.management.security.auditing import Auditing
+from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH
 from kikwiflow_worker.management.web.router import add_dashboard
 
 BASE_PATH = "/kikwiflow/api/v1"
@@ -34,12 +39,15 @@ BASE_PATH = "/kikwiflow/api/v1"
 
 ROUTERS: tuple[APIRouter, ...] = (
     definitions,
+    streams,
     instance_views,
     instances,
     external_tasks,
+    external_workers,
     messages,
     incidents,
     executable_tasks,
+    bulk,
     overview,
     audit,
 )
@@ -63,7 +71,8 @@ def create_app(
     asked = probes or Probes(readiness=never, registry=CollectorRegistry())
     app = _assemble(base_path, asked)
     app.state.backend = backend
-    add_problem_handlers(app)
+    app.state.feeds = Feeds(clock or SystemClock())
+    add_problem_handlers(app, lambda path: allowed_methods(app.openapi(), path))
     add_replays(app)
     add_dashboard(app)
     # The last one added stands before all others.
@@ -73,14 +82,19 @@ def create_app(
     app.add_middleware(Protection, hosts=hosts)
     app.add_middleware(RequestSpans, tracing=backend.services.tracing)
     app.add_middleware(
-        RequestLog, clock=clock or SystemClock(), metrics=RequestMetrics(asked.registry)
+        RequestLog,
+        clock=clock or SystemClock(),
+        metrics=RequestMetrics(asked.registry),
+        prefixes=(base_path, DASHBOARD_PATH),
     )
     return app
 
 
-def description(base_path: str = BASE_PATH) -> Mapping[str, Any]:
-    """Return the API's description in OpenAPI."""
-    return _assemble(base_path, Probes(readiness=never, registry=CollectorRegistry())).openapi()
+@cache
+def description(base_path: str = BASE_PATH) -> dict[str, Any]:
+    """Return the API's description in OpenAPI; made once, since that takes longer than most requests."""
+    probes = Probes(readiness=never, registry=CollectorRegistry())
+    return describe(_assemble(base_path, probes), base_path)
 
 
 def _assemble(base_path: str, probes: Probes) -> FastAPI:
@@ -95,12 +109,5 @@ def _assemble(base_path: str, probes: Probes) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router, prefix=base_path, dependencies=[Depends(refuse_unknown)])
     app.include_router(probe_router(probes))
-    document: dict[str, Any] = {}
-
-    def openapi() -> dict[str, Any]:
-        if not document:
-            document.update(describe(app, base_path))
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = lambda: description(base_path)  # type: ignore[method-assign]
     return app

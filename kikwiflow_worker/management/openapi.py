@@ -3,6 +3,7 @@
 ``docs/reference/openapi.json`` is this document.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from kikwiflow_worker.management.request_log import REQUEST_ID
 
 Json = dict[str, Any]
 
+_PARAMETER = re.compile(r"\{\w+\}")
 _METHODS = ("get", "put", "post", "delete", "patch")
 _DESCRIPTION = """\
 Starts, shows and changes everything that runs in one database of kikwiflow-worker.
@@ -122,6 +124,29 @@ def describe(app: FastAPI, base_path: str) -> Json:
             response.setdefault("headers", {})[REQUEST_ID] = _REQUEST_ID_HEADER
         _add_links(operation)
     return document
+
+
+def query_parameters(document: Json, operation_id: str) -> list[str]:
+    """Return the names of the query parameters of an operation, sorted."""
+    for _, _, operation in _operations(document):
+        if operation["operationId"] == operation_id:
+            found = operation.get("parameters", ())
+            return sorted(each["name"] for each in found if each["in"] == "query")
+    return []
+
+
+def allowed_methods(document: Json, path: str) -> list[str]:
+    """Return the methods that a path has; of several templates that fit it, the one that says most of it counts."""
+    fitting = [template for template in document["paths"] if _fits(template, path)]
+    if not fitting:
+        return []
+    template = max(fitting, key=lambda each: len(_PARAMETER.sub("", each)))
+    return sorted(name.upper() for name in document["paths"][template] if name in _METHODS)
+
+
+def _fits(template: str, path: str) -> bool:
+    literals = _PARAMETER.split(template)
+    return bool(re.fullmatch(".+".join(map(re.escape, literals)), path, re.DOTALL))
 
 
 def _operations(document: Json) -> Iterator[tuple[str, str, Json]]:

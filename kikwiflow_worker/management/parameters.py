@@ -5,24 +5,22 @@ from difflib import get_close_matches
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
 from pydantic.alias_generators import to_camel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kikwiflow_worker.management.openapi import query_parameters
 from kikwiflow_worker.management.problems import BadRequestError
 
 
 async def refuse_unknown(request: Request) -> None:
-    """Refuse a request with a query parameter that its route does not have; a dependency of every route of the API.
+    """Refuse a request with a query parameter that its operation does not have; a dependency of every route of the API.
 
     Raises:
         BadRequestError: It is named, and what may have been meant.
     """
-    route = request.scope.get("route")
-    if not isinstance(route, APIRoute) or not request.query_params:
+    if not request.query_params:
         return
-    known = sorted(_query_parameters(route.dependant))
+    known = query_parameters(request.app.openapi(), request.scope["route"].operation_id)
     for name in request.query_params:
         if name not in known:
             close = get_close_matches(name, known, n=1)
@@ -30,11 +28,6 @@ async def refuse_unknown(request: Request) -> None:
                 f"did you mean {close[0]}?" if close else f"there are: {', '.join(known) or 'none'}"
             )
             raise BadRequestError(f"there is no query parameter {name[:100]!r} here; {hint}")
-
-
-def _query_parameters(dependant: Dependant) -> set[str]:
-    own = {each.alias for each in dependant.query_params}
-    return own.union(*map(_query_parameters, dependant.dependencies))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ one, so that no route forgets to ask. A definition that is not found shows nothi
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kikwiflow_worker.management.problems import PermissionDeniedError
+from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventType
 from kikwiflow_worker.model.identity import Identity, Role
 from kikwiflow_worker.model.runtime import ProcessInstance
@@ -25,8 +26,9 @@ from kikwiflow_worker.model.variable_rules import (
     masked_names,
     rules_of,
 )
-from kikwiflow_worker.model.variables import Value
+from kikwiflow_worker.model.variables import UnreadableVariables, Value, Variables
 from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.store.search import InstanceSearch
 
 _FRAME = re.compile(r' {2}File "[^"\n]{1,500}", line \d{1,7}, in [\w<>.]{1,200}')
 
@@ -83,6 +85,12 @@ class VariablePolicy:
     def reads_all(self) -> bool:
         """Whether nothing is masked, so that texts which may quote values can be shown."""
         return not self.shows_nothing and all(map(self.may_read, self.rules))
+
+    def visible(self, variables: Variables) -> dict[str, Value]:
+        """Return the variables whose values may be shown; none of those that cannot be decrypted."""
+        if isinstance(variables, UnreadableVariables):
+            return {}
+        return {name: value for name, value in variables.items() if self.may_read(name)}
 
     def check_writes(self, names: Iterable[str]) -> None:
         """Refuse to set or remove variables that this identity may not write.
@@ -149,6 +157,41 @@ async def policies_of(caller: Asking, rows: Iterable[OfInstance]) -> dict[str, V
         )
         for instance_id, definition_id in definition_ids.items()
     }
+
+
+async def allowed_search(caller: Asking, query: InstanceSearch) -> InstanceSearch:
+    """Return ``query`` so that it tells nothing of what the caller may not read: equality would give a value away.
+
+    Raises:
+        PermissionDeniedError: It asks for the value of a variable that a definition among those asked for masks.
+    """
+    names = tuple(query.variables)
+    ruling = await caller.services.rules.find_definitions(names) if names else ()
+    masking = [
+        (definition, masked)
+        for definition in ruling
+        if (masked := _masked_of(caller.identity, definition, names))
+    ]
+    for definition, masked in masking:
+        if _is_asked_for(definition, query):
+            raise PermissionDeniedError(
+                f"{caller.identity.actor} may not search by the value of variable {masked[0]!r}: definition "
+                f"{definition.key!r} version {definition.version} masks it; leave it out, or name other definitions"
+            )
+    return replace(query, not_inherited=names) if masking else query
+
+
+def _masked_of(
+    identity: Identity, definition: ProcessDefinition, names: tuple[str, ...]
+) -> list[str]:
+    policy = VariablePolicy(identity, rules_of(definition))
+    return [name for name in names if not policy.may_read(name)]
+
+
+def _is_asked_for(definition: ProcessDefinition, query: InstanceSearch) -> bool:
+    if not query.definition_ids and not query.definition_keys:
+        return True
+    return definition.id in query.definition_ids or definition.key in query.definition_keys
 
 
 async def check_writes(caller: Asking, instance_id: str, names: Iterable[str]) -> None:

@@ -9,7 +9,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
+from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import StoreUnavailableError
+from kikwiflow_worker.telemetry import Event, emit
+
+_LOOK_S = 2.0
 
 
 class ProbeAnswer(BaseModel):
@@ -38,19 +42,39 @@ class Probes:
     registry: CollectorRegistry
 
 
-def database_readiness(
-    ping: Callable[[], Awaitable[object]],
-) -> Callable[[], Awaitable[tuple[str, ...]]]:
-    """Return a readiness that asks the database; it is never a reason to restart."""
+class DatabaseWatch:
+    """Asks every few seconds whether the database answers, and says so when that changes; recovery needs no restart.
 
-    async def readiness() -> tuple[str, ...]:
+    Begin when it does answer.
+    """
+
+    def __init__(self, ping: Callable[[], Awaitable[object]], clock: Clock) -> None:
+        self._ping = ping
+        self._clock = clock
+        self._is_reachable = True
+
+    async def run(self) -> None:
+        """Watch until it is cancelled."""
+        while True:
+            await self.look()
+            await self._clock.sleep(_LOOK_S)
+
+    async def look(self) -> None:
+        """Ask once."""
         try:
-            await ping()
-        except StoreUnavailableError:
-            return ("the database is not reachable",)
-        return ()
+            await self._ping()
+        except StoreUnavailableError as error:
+            if self._is_reachable:
+                emit(Event.STORE_UNAVAILABLE, doing="management", error=str(error))
+            self._is_reachable = False
+            return
+        if not self._is_reachable:
+            emit(Event.STORE_RECOVERED)
+        self._is_reachable = True
 
-    return readiness
+    async def readiness(self) -> tuple[str, ...]:
+        """Return why requests cannot be answered; it is never a reason to restart."""
+        return () if self._is_reachable else ("the database is not reachable",)
 
 
 def probe_router(probes: Probes) -> APIRouter:

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
@@ -151,6 +151,11 @@ class Code(StrEnum):
         HTTPStatus.SERVICE_UNAVAILABLE,
         "The issuer of JWTs does not give the keys by which they are checked; repeat after `Retry-After`.",
     )
+    TOO_MANY_STREAMS = (
+        "TOO_MANY_STREAMS",
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "The server has as many streams open as it may; close some, or repeat after `Retry-After`.",
+    )
     STORE_UNAVAILABLE = (
         "STORE_UNAVAILABLE",
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -196,6 +201,13 @@ class KeysUnavailableError(RequestRefusedError):
     """The issuer of JWTs does not give its keys, by which they are checked."""
 
     code = Code.ISSUER_UNAVAILABLE
+    headers: Mapping[str, str] = {"Retry-After": str(RETRY_AFTER_S)}
+
+
+class TooManyStreamsError(RequestRefusedError):
+    """As many streams are open as may be."""
+
+    code = Code.TOO_MANY_STREAMS
     headers: Mapping[str, str] = {"Retry-After": str(RETRY_AFTER_S)}
 
 
@@ -323,8 +335,12 @@ def codes_reference() -> str:
     return "\n".join(["| Code | Status | Meaning |", "|---|---|---|", *rows]) + "\n"
 
 
-def add_problem_handlers(app: FastAPI) -> None:
-    """Answer every error of ``app`` with a problem document."""
+def add_problem_handlers(app: FastAPI, allowed: Callable[[str], list[str]]) -> None:
+    """Answer every error of ``app`` with a problem document.
+
+    Args:
+        allowed: Returns the methods that a path has, all of them; a route knows its own only.
+    """
 
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, KikwiflowError)  # noqa: S101 - registered for it
@@ -346,7 +362,9 @@ def add_problem_handlers(app: FastAPI) -> None:
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
         code = next((each for each in Code if each.status == error.status_code), Code.BAD_REQUEST)
-        headers = error.headers or {}
+        headers = dict(error.headers or {})
+        if code is Code.METHOD_NOT_ALLOWED and (methods := allowed(request.url.path)):
+            headers["Allow"] = ", ".join(methods)
         return Problem(code=code, detail=str(error.detail), headers=headers).response(request)
 
     app.add_exception_handler(KikwiflowError, ours)

@@ -5,7 +5,7 @@ a key or a parameter, since those may be values of variables.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -61,12 +61,14 @@ class RequestLog:
 
     Attributes:
         new_id: Gives the id of a request that brings none, or none that can be logged.
+        prefixes: Paths under which routes are served.
     """
 
     app: ASGIApp
     clock: Clock
     metrics: RequestMetrics
     new_id: Callable[[], str] = new_request_id
+    prefixes: tuple[str, ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -93,7 +95,7 @@ class RequestLog:
             emit(
                 Event.REQUEST_FAILED,
                 method=scope["method"],
-                route=route_of(scope),
+                route=route_of(scope, self.prefixes),
                 exc_info=error,
             )
         if answer.status is not None:
@@ -101,7 +103,7 @@ class RequestLog:
         await problem.response(Request(scope))(scope, receive, answer)
 
     def _note(self, scope: Scope, answer: "_Answer", seconds: float) -> None:
-        route = route_of(scope)
+        route = route_of(scope, self.prefixes)
         if scope["path"] in QUIET_PATHS:
             return
         status = answer.status or HTTPStatus.INTERNAL_SERVER_ERROR.value
@@ -118,12 +120,16 @@ class RequestLog:
         )
 
 
-def route_of(scope: Scope) -> str:
-    """Return the path of the route that took a request, with the names of its parameters."""
-    path = getattr(scope.get("route"), "path_format", None) or getattr(
-        scope.get("route"), "path", None
-    )
-    return path or _UNKNOWN_ROUTE
+def route_of(scope: Scope, prefixes: Sequence[str] = ()) -> str:
+    """Return the path of the route that took a request, with the names of its parameters instead of their values."""
+    route = scope.get("route")
+    inner = getattr(route, "path_format", None) or getattr(route, "path", None)
+    if not inner:
+        return _UNKNOWN_ROUTE
+    # A route knows its path within its router only.
+    found = (each for each in prefixes if scope["path"].startswith(f"{each}/"))
+    prefix = next(found, "")
+    return str(inner) if inner.startswith(prefix) else f"{prefix}{inner}"
 
 
 @dataclass(slots=True)

@@ -1,6 +1,5 @@
 """Serves the application with uvicorn."""
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -9,8 +8,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from kikwiflow_worker.errors import ConfigurationError
+from kikwiflow_worker.management.feeds import Feeds
 
-_DRAIN_S = 10
+DRAIN_S = 10
+"""Seconds that open requests may take to finish when the server stops."""
 
 
 class ManagementServer:
@@ -24,8 +25,14 @@ class ManagementServer:
         host, _, port = address.rpartition(":")
         self._socket = _listen(host.strip("[]"), int(port))
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, timeout_graceful_shutdown=_DRAIN_S
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_S,
         )
+        self._app = app
         self._server = _Server(config)
 
     @property
@@ -39,6 +46,8 @@ class ManagementServer:
 
     def stop(self) -> None:
         """Let ``serve`` return."""
+        feeds: Feeds = self._app.state.feeds
+        feeds.stop()
         self._server.should_exit = True
 
 
@@ -64,12 +73,3 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
     listener.settimeout(0)
     return listener
-
-
-async def until_stopped(server: ManagementServer, stopped: asyncio.Event) -> None:
-    """Serve until ``stopped`` is set."""
-    async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server.serve())
-        await stopped.wait()
-        server.stop()
-        await serving

@@ -256,6 +256,13 @@ class ExecutableTaskNode(_Node):
     retry_policy: RetryPolicy | None = None
     boundary_event_ids: tuple[Text, ...] = ()
 
+    @property
+    def is_external(self) -> bool:
+        """Whether the file has an external task with a topic here: it waits for a program, so something may end it before."""
+        return TOPIC in self.extension_properties and (
+            self.extension_properties[TOPIC] == self.handler_name
+        )
+
 
 class ExternalTaskNode(_Node):
     """Waits until someone outside completes it; one that names a topic is read as an ``ExecutableTaskNode``."""

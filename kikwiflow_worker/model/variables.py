@@ -291,6 +291,16 @@ class UnreadableVariables(Mapping[str, Value]):
         return len(self._names)
 
 
+def check_readable(variables: Variables) -> None:
+    """Refuse to go on with variables that cannot be decrypted.
+
+    Raises:
+        EncryptionError: They cannot be.
+    """
+    if isinstance(variables, UnreadableVariables):
+        raise variables.error
+
+
 def readable(variables: Variables) -> dict[str, Value]:
     """Return a copy of ``variables``, for records that must not fail: empty if they cannot be read."""
     return {} if isinstance(variables, UnreadableVariables) else dict(variables)

@@ -40,6 +40,7 @@ from kikwiflow_worker.model.unit_of_work import (
     SettleMessage,
     UnitOfWork,
 )
+from kikwiflow_worker.model.variables import check_readable
 from kikwiflow_worker.operations.bulk_steps import next_step
 from kikwiflow_worker.operations.instances import MAX_RACES
 from kikwiflow_worker.operations.services import (
@@ -270,6 +271,7 @@ async def _run(
 ) -> SegmentResult:
     """Run the segment; an error of the engine or the definition becomes an incident, never a stuck task."""
     try:
+        check_readable(instance.variables)
         definition = await services.get_definition(claimed.task.definition_id)
         surroundings = services.surroundings(invoker.capabilities)
         return await drive(services, run_task(definition, claimed, instance, surroundings), invoker)

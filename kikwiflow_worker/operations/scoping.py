@@ -4,7 +4,11 @@ from dataclasses import replace
 
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.tenancy import Tenancy, TenantDefinitionStore, TenantRuntimeStore
-from kikwiflow_worker.store.tenant_reads import TenantReadStore
+from kikwiflow_worker.store.tenant_reads import (
+    TenantReadStore,
+    TenantRuleStore,
+    TenantSearchStore,
+)
 from kikwiflow_worker.store.tenant_work import TenantBulkStore, TenantExternalWork
 
 
@@ -18,6 +22,8 @@ def scoped(services: Services, tenant_id: str | None) -> Services:
         runtime=TenantRuntimeStore(services.runtime, tenancy),
         definitions=TenantDefinitionStore(services.definitions),
         reads=TenantReadStore(services.reads, tenancy),
+        searches=TenantSearchStore(services.searches, tenant_id),
+        rules=TenantRuleStore(services.rules),
         external_work=TenantExternalWork(services.external_work, tenant_id),
         bulk=TenantBulkStore(services.bulk, tenant_id),
     )

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from kikwiflow_worker.errors import EncryptionError
 from kikwiflow_worker.model.plain_json import iso, to_json
 from kikwiflow_worker.store.relay import StoredEvent
 
@@ -25,7 +26,13 @@ class Message:
 
 
 def message_of(event: StoredEvent) -> Message:
-    """Return the message of an event. What a definition masks is masked already where the event is stored."""
+    """Return the message of an event. What a definition masks is masked already where the event is stored.
+
+    Raises:
+        EncryptionError: This process has not the key of the event's values.
+    """
+    if event.unreadable is not None:
+        raise EncryptionError(event.unreadable)
     payload = event.payload
     tenant = payload.get("tenantId")
     content = {

@@ -51,6 +51,7 @@ class StoredEvent:
 
     Attributes:
         type: An ``EventType``, or one that only a newer release knows.
+        unreadable: Why the payload, which is empty then, cannot be decrypted here.
         sequence: Its place among all events of the database, as text that sorts.
         attempts: How often sending it failed.
         strikes: How many of these count: while the sink takes nothing from anybody, none does.
@@ -66,6 +67,7 @@ class StoredEvent:
     instance_id: str
     definition_id: str
     payload: Mapping[str, Value]
+    unreadable: str | None = None
     sequence: str
     status: RelayStatus
     attempts: int = 0

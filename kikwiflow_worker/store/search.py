@@ -73,6 +73,7 @@ class InstanceSearch:
         started_before: Before this instant.
         variables: Names and the values that they must have, of the same type, equal as a whole.
         variables_exist: Names that must be there, whatever the value.
+        not_inherited: Names for which an instance has inherited no rule: a search must not tell what that masks.
     """
 
     definition_ids: tuple[str, ...] = ()
@@ -86,6 +87,7 @@ class InstanceSearch:
     started_before: datetime | None = None
     variables: Variables = field(default_factory=dict)
     variables_exist: tuple[str, ...] = ()
+    not_inherited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

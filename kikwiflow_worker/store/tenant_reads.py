@@ -1,14 +1,16 @@
 """One tenant's view of the ports for people; see ``kikwiflow_worker.store.tenancy``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
+from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventType
 from kikwiflow_worker.model.runtime import ExecutableTask, ExternalTask, Incident, ProcessInstance
 from kikwiflow_worker.store.access import AuditEntry, AuditLog, AuditQuery
 from kikwiflow_worker.store.protocol import ReadStore
+from kikwiflow_worker.store.rules import RuleStore
 from kikwiflow_worker.store.search import (
     Count,
     DefinitionFigures,
@@ -290,6 +292,23 @@ class TenantSearchStore:
 
     def _may(self, tenant_id: str | None) -> bool:
         return tenant_id in {None, self._tenant_id}
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRuleStore:
+    """``RuleStore`` for one tenant: rules come from definitions, which all share, and can only hide more."""
+
+    _inner: RuleStore
+
+    async def find_inherited(
+        self, instance_ids: Collection[str]
+    ) -> Mapping[str, Mapping[str, str]]:
+        """Return the rules of instances."""
+        return await self._inner.find_inherited(instance_ids)
+
+    async def find_definitions(self, names: Collection[str]) -> tuple[ProcessDefinition, ...]:
+        """Return the versions with a rule for one of these variables."""
+        return await self._inner.find_definitions(names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 import json
 from datetime import timedelta
 
-from kikwiflow_worker.store.views import WorkerRecord
+from kikwiflow_worker.model.bulk import BulkAction, BulkFilter
+from kikwiflow_worker.operations import bulk
+from kikwiflow_worker.store.views import TaskQuery, WorkerRecord
 from tests.support.definitions import a_node, a_start, a_task, an_end
 from tests.support.management import Managed
 
@@ -46,7 +48,7 @@ HOSTILE = (
 
 
 async def fill(managed: Managed) -> dict[str, str]:
-    """Store instances in every state and a worker; return the ids of some of them."""
+    """Store instances in every state, a bulk job and a worker; return the ids of some of them."""
     waiting = await managed.a_waiting_parcel("PARCEL-1")
     await managed.a_waiting_parcel("PARCEL-2")
     failed = await managed.a_failed_parcel("PARCEL-3")
@@ -60,9 +62,18 @@ async def fill(managed: Managed) -> dict[str, str]:
     await managed.kikwiflow.start("letter", "LETTER-1")
     await managed.deploy(*ORDER_NODES, key="order")
     order = await managed.kikwiflow.start("order", "ORDER-1", variables={"amount": 150})
+    await managed.deploy(*ORDER_NODES, key="order", description="A second version")
     await record_worker(managed)
+    job = await bulk.create(
+        managed.services, BulkAction.RETRY_INCIDENTS, BulkFilter(), created_by="ann"
+    )
+    retried = (await managed.kikwiflow.list_tasks(TaskQuery(retrying=True))).items[0]
     return {
-        "definition": waiting.definition_id,
+        "key": "order",
+        "incident": failed.id,
+        "job": job.id,
+        "retrying": retried.instance_id,
+        "retried": retried.id,
         "waiting": waiting.id,
         "failed": failed.instance_id,
         "ended": ended.id,
@@ -106,7 +117,7 @@ async def fill_with_malice(managed: Managed) -> dict[str, str]:
                 name=text, providerType="VARIABLE", providerVariable="answer"),
             an_end(),
         )  # fmt: skip
-        definition_id = await managed.deploy(*nodes, key=key, name=text, description=text)
+        await managed.deploy(*nodes, key=key, name=text, description=text)
         variables = {text.replace("\0", ""): text, "nested": {text: [text]}}
         waiting = await managed.kikwiflow.start(
             key, text, variables=variables, started_by=text, origin=text
@@ -118,7 +129,7 @@ async def fill_with_malice(managed: Managed) -> dict[str, str]:
         managed.data.incidents.update_one({"_id": incident.id}, {"$set": said})
         task = await managed.task_of(waiting, "ASK")
         await managed.kikwiflow.claim(task.id, assignee=text)
-        ids |= {"definition": definition_id, "waiting": waiting.id, "failed": failed.id}
-        ids["task"] = task.id
+        ids = {"key": key, "waiting": waiting.id, "failed": failed.id}
+        ids |= {"task": task.id, "incident": incident.id}
     await record_worker(managed, HOSTILE[1])
     return ids

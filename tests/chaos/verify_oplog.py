@@ -21,7 +21,7 @@ TASKS, WAITS, INSTANCES = "executable_tasks", "external_tasks", "process_instanc
 _ROW = ("type", "status", "taskDefinitionId", "processInstanceId", "workerId", "lockExpiresAt")
 _LINKS = ("joinTaskId", "branchId", "pendingBranchIds", "attachedToRefId")
 _CHANGED = ("status", "workerId", "lockExpiresAt", "openPaths")
-_NO_TOKEN = {"CANCEL_INSTANCE", "CANCEL_CHILDREN", "KEPT_MESSAGE", "ARRIVAL"}
+_NO_TOKEN = {"CANCEL_INSTANCE", "CANCEL_CHILDREN", "KEPT_MESSAGE", "BULK_JOB", "ARRIVAL"}
 """Rows of these types stand for no token of their own."""
 
 

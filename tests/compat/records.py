@@ -7,12 +7,22 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from kikwiflow_worker.model.bulk import (
+    BulkAction,
+    BulkCounts,
+    BulkFilter,
+    BulkJob,
+    BulkReason,
+    BulkStatus,
+)
 from kikwiflow_worker.model.definition import parse_definition
+from kikwiflow_worker.model.external_work import ReportKind, ReportOutcome, WorkReport
 from kikwiflow_worker.model.messages import Message, MessageStatus
 from kikwiflow_worker.model.nodes import MatchPolicy
 from kikwiflow_worker.model.runtime import (
     Attachment,
     Branch,
+    Claim,
     ExecutableTask,
     ExternalTask,
     ExternalTaskStatus,
@@ -28,6 +38,7 @@ from kikwiflow_worker.model.runtime import (
     TaskStatus,
     TaskType,
 )
+from kikwiflow_worker.store.mongo.bulk import decode_job, encode_job
 from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_incident,
@@ -42,6 +53,7 @@ from kikwiflow_worker.store.mongo.codec import (
 )
 from kikwiflow_worker.store.mongo.definitions import decode_definition
 from kikwiflow_worker.store.mongo.queries import decode_completion, decode_worker
+from kikwiflow_worker.store.mongo.work_reports import decode_report, encode_report
 from kikwiflow_worker.store.views import CompletedExternalTask, WorkerRecord
 
 SOURCE = (
@@ -54,6 +66,7 @@ LATER = datetime(2026, 5, 2, tzinfo=UTC)
 
 ON_TASK = Attachment("host-1", "WAIT", HostKind.EXECUTABLE_TASK)
 ON_EXTERNAL_TASK = Attachment("host-2", "APPROVE", HostKind.EXTERNAL_TASK)
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 BRANCH = Branch("join-1:0", "join-1")
 VARIABLES: dict[str, Any] = {
     "amount": Decimal("120.50"),
@@ -85,6 +98,8 @@ KINDS: Mapping[str, Kind] = {
     "external_tasks": Kind(encode_external_task, decode_external_task),
     "incidents": Kind(encode_incident, decode_incident),
     "messages": Kind(encode_message, decode_message),
+    "external_work_reports": Kind(encode_report, decode_report),
+    "bulk_jobs": Kind(encode_job, decode_job),
     "process_definitions": Kind(None, decode_definition),
     "completed_external_tasks": Kind(None, decode_completion),
     "workers": Kind(None, decode_worker),
@@ -146,6 +161,20 @@ def an_incident(incident_type: IncidentType, **fields: Any) -> Incident:
         **fields,
     }
     return Incident(**chosen)
+
+
+def a_job(action: BulkAction, **fields: Any) -> BulkJob:
+    chosen = {
+        "id": "job-1",
+        "action": action,
+        "filter": BulkFilter(),
+        "created_at": AT,
+        "created_by": "ana",
+        "expires_at": LATER,
+        "matched": 7,
+        **fields,
+    }
+    return BulkJob(**chosen)
 
 
 def a_message(status: MessageStatus, **fields: Any) -> Message:
@@ -235,6 +264,7 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
             **waiting(status=TaskStatus.ERROR, epoch=3, attempts=3, error="the scales are broken"),
         ),
         "skipped": a_task(TaskType.STANDARD, epoch=4, is_skipped=True),
+        "traced": a_task(TaskType.STANDARD, traceparent=TRACEPARENT),
         "on-a-branch": a_task(TaskType.STANDARD, branch=BRANCH),
         "on-a-private-path": a_task(TaskType.STANDARD, branch=Branch("path-1", None)),
         "arrived": a_task(TaskType.STANDARD, status=TaskStatus.ARRIVED, epoch=2, branch=BRANCH),
@@ -295,6 +325,9 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
         "kept-message": a_task(
             TaskType.KEPT_MESSAGE, node_id="message-1", instance_id="", definition_id=""
         ),
+        "bulk-job": a_task(
+            TaskType.BULK_JOB, node_id="job-1", instance_id="", definition_id="", tenant_id="acme"
+        ),
     },
     "external_tasks": {
         "task": a_wait(
@@ -351,6 +384,52 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
     "messages": {
         "kept": a_message(MessageStatus.KEPT, tenant_id="acme", variables=VARIABLES),
         "delivered": a_message(MessageStatus.DELIVERED, tenant_id=None, variables={}),
+    },
+    "external_work_reports": {
+        kind.value.lower(): WorkReport(
+            claim=Claim("task-1", "external/ana/render.1", 2),
+            kind=kind,
+            outcome=outcome,
+            instance_id="instance-1",
+            node_id="RENDER",
+            tenant_id=tenant_id,
+            reported_at=AT,
+        )
+        for kind, outcome, tenant_id in (
+            (ReportKind.COMPLETED, ReportOutcome.COMPLETED, "acme"),
+            (ReportKind.FAILED, ReportOutcome.RETRY_SCHEDULED, None),
+            (ReportKind.BUSINESS_ERROR, ReportOutcome.INCIDENT_OPENED, None),
+        )
+    },
+    "bulk_jobs": {
+        "previewed": a_job(
+            BulkAction.RETRY_INCIDENTS,
+            filter=BulkFilter(
+                definition_key="order",
+                instance_id="instance-1",
+                node_id="NODE",
+                incident_type=IncidentType.FAILED_JOB,
+            ),
+        ),
+        "running": a_job(
+            BulkAction.MIGRATE,
+            filter=BulkFilter(definition_key="order", business_key="ORDER-1"),
+            tenant_id="acme",
+            target_version=3,
+            is_capped=True,
+            status=BulkStatus.RUNNING,
+            confirmed_at=AT,
+            confirmed_by="ana",
+            counts=BulkCounts(done=2, skipped=1, failed=1),
+            reasons=(BulkReason("instance-3", "it has ended"),),
+            chunk=("instance-4",),
+            cursor="behind-4",
+        ),
+        "done": a_job(BulkAction.CANCEL, status=BulkStatus.DONE, ended_at=LATER, is_read=True),
+        "cancelled": a_job(
+            BulkAction.SUSPEND, status=BulkStatus.CANCELLED, ended_at=LATER, cancelled_by="bob"
+        ),
+        "resume": a_job(BulkAction.RESUME),
     },
     "process_definitions": {
         "version": parse_definition(SOURCE).file.deployed(definition_id="definition-1", version=3),

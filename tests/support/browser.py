@@ -9,15 +9,23 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Browser, ConsoleMessage, Dialog, Page, Request, async_playwright
+from playwright.async_api import (
+    Browser,
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Request,
+    ViewportSize,
+    async_playwright,
+)
 
 PROGRAM = "/usr/bin/chromium"
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-PHONE = {"width": 390, "height": 844}
-LAPTOP = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+LAPTOP: ViewportSize = {"width": 1280, "height": 800}
 PATIENCE_MS = 10_000
 
 
@@ -75,11 +83,11 @@ class Watched:
 
 @asynccontextmanager
 async def watched(
-    browser: Browser, url: str, *, size: dict[str, int] | None = None, dark: bool = False
+    browser: Browser, url: str, *, size: ViewportSize | None = None, dark: bool = False
 ) -> AsyncIterator[Watched]:
     """Open a tab with cookies of its own for the block, and refuse at its end what it should not have done."""
     context = await browser.new_context(
-        viewport=size or LAPTOP,  # type: ignore[arg-type] # a plain dict is what it takes
+        viewport=size or LAPTOP,
         color_scheme="dark" if dark else "light",
         locale="en-GB",
         timezone_id="UTC",

@@ -52,10 +52,21 @@ COMMANDS = [
     ["incidents", "list"],
     ["incidents", "show"],
     ["incidents", "retry"],
+    ["bulk", "start"],
+    ["bulk", "list"],
+    ["bulk", "show"],
+    ["bulk", "cancel"],
     ["handlers"],
     ["workers"],
     ["store", "check"],
+    ["store", "reencrypt"],
     ["store", "upgrade"],
+    ["events", "status"],
+    ["events", "list"],
+    ["events", "resend"],
+    ["events", "drop"],
+    ["events", "stop-relaying"],
+    ["relay"],
     ["serve"],
     ["tokens", "create"],
     ["tokens", "list"],
@@ -65,6 +76,9 @@ COMMANDS = [
     ["verify"],
     ["doctor"],
 ]
+
+PROCESSES = [["serve"], ["relay"]]
+"""Commands that run until they are stopped and have no answer to print."""
 
 command_line = CommandLine()
 
@@ -94,7 +108,7 @@ def test_every_command_explains_itself(command: list[str]) -> None:
 
     assert result.exit_code == 0
     assert f"Usage: kikwiflow-worker {' '.join(command)}" in result.stdout
-    assert "--json" in result.stdout
+    assert ("--json" in result.stdout) is (command not in PROCESSES)
     assert "--config FILE" in result.stdout
 
 

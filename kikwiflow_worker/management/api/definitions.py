@@ -11,13 +11,16 @@ from kikwiflow_worker.errors import DefinitionNotFoundError, Problem
 from kikwiflow_worker.management.api.paging import paged
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
+    LARGEST_INT,
     Body,
     Cursor,
+    Flag,
     Id,
     Limit,
     PageOf,
     Shape,
     Version,
+    Whole,
 )
 from kikwiflow_worker.management.backend import Deployer, Operator, Viewer
 from kikwiflow_worker.management.etags import NOT_MODIFIED, unless_known
@@ -116,13 +119,13 @@ class Migrate(Body):
     """Where instances go; unless ``dryRun`` is false they are only looked at."""
 
     version: Version | None = Field(None, description="The latest, if it is not given.")
-    dry_run: bool = True
+    dry_run: Flag = True
 
 
 class MigrateAll(Migrate):
     """Where all instances of a definition go."""
 
-    limit: int = Field(100, ge=1, le=MOST_MIGRATED, description="Instances of one call.")
+    limit: Whole = Field(100, ge=1, le=MOST_MIGRATED, description="Instances of one call.")
 
 
 class Verdict(Shape):
@@ -141,12 +144,30 @@ class Verdict(Shape):
 
 
 class Verdicts(Shape):
-    """Verdicts of a call; unless ``isComplete``, there are more instances than its limit."""
+    """Verdicts of a call; unless ``isComplete``, it ended at its limit and there may be more instances."""
 
     items: list[Verdict]
     is_complete: bool
 
 
+_EXAMPLE = {
+    "key": "order",
+    "name": "Order",
+    "defaultStartPoint": "START",
+    "flowNodes": {
+        "START": {
+            "id": "START",
+            "type": "DEFAULT_START_EVENT",
+            "outgoing": [{"targetNodeId": "APPROVE"}],
+        },
+        "APPROVE": {
+            "id": "APPROVE",
+            "type": "EXTERNAL_TASK",
+            "outgoing": [{"targetNodeId": "END"}],
+        },
+        "END": {"id": "END", "type": "DEFAULT_END_EVENT", "outgoing": []},
+    },
+}
 _DEFINITION_FILE = {
     "requestBody": {
         "required": True,
@@ -161,7 +182,8 @@ _DEFINITION_FILE = {
                         "defaultStartPoint": {"type": "string"},
                         "flowNodes": {"type": "object"},
                     },
-                }
+                },
+                "example": _EXAMPLE,
             }
         },
     }
@@ -240,7 +262,7 @@ async def get_definition_by_key(
     request: Request,
     key: Key,
     *,
-    version: Annotated[Version | None, Query()] = None,
+    version: Annotated[int | None, Query(ge=1, le=LARGEST_INT)] = None,
     if_none_match: IfNoneMatch = None,  # noqa: ARG001 - read from the request
 ) -> Response:
     """Return the latest version of a definition, or the one given."""
@@ -283,9 +305,9 @@ async def migrate_all(caller: Operator, key: Key, body: MigrateAll) -> Verdicts:
     verdicts: list[Verdict] = []
     moving = migration.migrate_all(caller.services, key, version=body.version, dry_run=body.dry_run)
     async for verdict in moving:
+        verdicts.append(Verdict.of(verdict))
         if len(verdicts) == body.limit:
             return Verdicts(items=verdicts, is_complete=False)
-        verdicts.append(Verdict.of(verdict))
     return Verdicts(items=verdicts, is_complete=True)
 
 

@@ -16,6 +16,7 @@ from kikwiflow_worker.management.api.shapes import (
     Limit,
     PageOf,
     TaskShape,
+    Whole,
     shown,
     shown_page,
 )
@@ -33,7 +34,7 @@ router = APIRouter(tags=["executable tasks"])
 class Override(Body):
     """What to change of a task; at least one of the two."""
 
-    retries: int | None = Field(None, ge=1, le=MAX_ATTEMPTS, description="Attempts left.")
+    retries: Whole | None = Field(None, ge=1, le=MAX_ATTEMPTS, description="Attempts left.")
     due_date: Instant | None = None
 
 

@@ -19,16 +19,18 @@ from kikwiflow_worker.management.api.shapes import (
     InstanceShape,
     Instant,
     Limit,
+    Never,
     PageOf,
     Shape,
     TaskShape,
+    Whole,
     page_of,
     shown_instance,
     shown_instances,
     shown_page,
 )
-from kikwiflow_worker.management.backend import Caller, Viewer
-from kikwiflow_worker.management.privacy import policy_of
+from kikwiflow_worker.management.backend import Viewer
+from kikwiflow_worker.management.privacy import VariablePolicy, allowed_search, policy_of
 from kikwiflow_worker.management.problems import Code
 from kikwiflow_worker.model.events import EventType
 from kikwiflow_worker.model.plain_json import to_json
@@ -37,7 +39,6 @@ from kikwiflow_worker.model.runtime import (
     ExternalTaskStatus,
     ExternalTaskType,
     InstanceStatus,
-    ProcessInstance,
 )
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.model.variables import normalize_all
@@ -50,7 +51,6 @@ from kikwiflow_worker.store.search import (
     TaskSearch,
     TimelineEvent,
 )
-from kikwiflow_worker.store.views import Page
 
 router = APIRouter(prefix="/process-instances", tags=["process instances"])
 
@@ -78,8 +78,8 @@ class Search(Body):
     variables: dict[str, Any] = Field(default_factory=dict)
     variables_exist: Names = Field(default_factory=list, max_length=100)
     order_by: Literal["startedAt"] = "startedAt"
-    ascending: Literal[False] = False
-    limit: int = Field(20, ge=1, le=MAX_PAGE)
+    ascending: Never = False
+    limit: Whole = Field(20, ge=1, le=MAX_PAGE)
     cursor: str | None = Field(None, max_length=1000)
 
 
@@ -152,12 +152,11 @@ async def list_instances(  # noqa: PLR0913 - each is one filter
 @router.post("/search", operation_id="searchInstances", responses=refuses(Code.INVALID_VARIABLE))
 async def search_instances(caller: Viewer, body: Search) -> PageOf[InstanceShape]:
     """Search instances. A page may hold fewer than ``limit``, even none: go on until ``nextCursor`` is null."""
+    query = await allowed_search(caller, _query(body))
     page = await caller.services.searches.search_instances(
-        _query(body), limit=body.limit, cursor=body.cursor
+        query, limit=body.limit, cursor=body.cursor
     )
-    names = [*body.variables, *body.variables_exist]
-    allowed = [each for each in page.items if await _may_look_for(caller, each, names)]
-    return await shown_instances(caller, Page(tuple(allowed), page.next_cursor))
+    return await shown_instances(caller, page)
 
 
 @router.get("/count", operation_id="countInstances")
@@ -264,10 +263,7 @@ async def list_events(
     page = await caller.services.searches.list_events(
         instance_id, types=tuple(type), limit=limit, cursor=cursor
     )
-    items = []
-    for entry in page.items:
-        payload = policy.event(entry.event.type, entry.event.payload)
-        items.append(_event(entry, {name: to_json(value) for name, value in payload.items()}))
+    items = [event_shape(entry, policy) for entry in page.items]
     return PageOf(items=items, next_cursor=page.next_cursor)
 
 
@@ -294,12 +290,6 @@ def _query(body: Search) -> InstanceSearch:
     )
 
 
-async def _may_look_for(caller: Caller, instance: ProcessInstance, names: Sequence[str]) -> bool:
-    """Return whether the caller may know what was asked of an instance: a search must not tell what is masked."""
-    policy = await policy_of(caller, instance)
-    return all(map(policy.may_read, names))
-
-
 def _wait_statuses(waits: Sequence[ExternalTask]) -> list[WaitStatus]:
     matched = [wait.group_id for wait in waits if wait.status is ExternalTaskStatus.CORRELATED]
     kinds = {ExternalTaskType.CATCHER, ExternalTaskType.GROUP}
@@ -318,8 +308,11 @@ def _wait_statuses(waits: Sequence[ExternalTask]) -> list[WaitStatus]:
     ]
 
 
-def _event(entry: TimelineEvent, payload: dict[str, Any]) -> EventShape:
+def event_shape(entry: TimelineEvent, policy: VariablePolicy) -> EventShape:
+    """Return the document of an event as it may be shown."""
     event = entry.event
+    shown = policy.event(event.type, event.payload)
+    payload: dict[str, Any] = {name: to_json(value) for name, value in shown.items()}
     tenant, actor = payload.get("tenantId"), payload.get("actorId")
     return EventShape(
         id=event.id,

@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
-from pydantic import Field
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from kikwiflow_worker.management.api.definitions import Migrate, Verdict
 from kikwiflow_worker.management.api.refusals import refuses
@@ -15,6 +15,7 @@ from kikwiflow_worker.management.api.shapes import (
     InstanceShape,
     NewVariable,
     Version,
+    Whole,
     shown_instance,
     values_of,
 )
@@ -27,19 +28,42 @@ from kikwiflow_worker.operations.instances import StartRequest
 router = APIRouter(prefix="/process-instances", tags=["process instances"])
 
 _LARGEST_VALUE = 10**28
+_AMOUNT_SCHEMA = {
+    "anyOf": [
+        {"type": "number", "minimum": -_LARGEST_VALUE, "maximum": _LARGEST_VALUE},
+        {"type": "string", "pattern": r"^-?[0-9]{1,28}(\.[0-9]{1,6})?$"},
+    ]
+}
+Amount = Annotated[
+    Decimal, Field(ge=-_LARGEST_VALUE, le=_LARGEST_VALUE), WithJsonSchema(_AMOUNT_SCHEMA)
+]
 IdempotencyKey = Annotated[str | None, Header(include_in_schema=False)]
 
 
 class Start(Body):
     """What an instance is started with."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "processDefinitionKey": "order",
+                    "businessKey": "ORDER-1",
+                    "variables": {"amount": {"value": 120}},
+                }
+            ]
+        }
+    )
+
     process_definition_key: str = Field(min_length=1, pattern=NOT_BLANK)
     business_key: str = Field(min_length=1, pattern=NOT_BLANK)
     version: Version | None = None
     variables: dict[str, NewVariable] = Field(default_factory=dict)
-    business_value: Decimal | None = Field(None, ge=-_LARGEST_VALUE, le=_LARGEST_VALUE)
+    business_value: Amount | None = Field(
+        None, description="A text keeps every digit; it is answered as one."
+    )
     origin: str | None = None
-    priority: int = Field(5, ge=0, le=9)
+    priority: Whole = Field(5, ge=0, le=9)
 
 
 class SetVariables(Body):
@@ -51,7 +75,7 @@ class SetVariables(Body):
 class UnsetVariables(Body):
     """Names of variables to remove."""
 
-    variable_names: list[str]
+    variable_names: list[Annotated[str, Field(min_length=1)]]
 
 
 @router.post(

@@ -35,4 +35,7 @@ def _encode(after: tuple[Any, ...]) -> str:
 
 
 def _decode(cursor: str) -> tuple[Any, ...]:
-    return tuple(json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))))
+    after = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    if not isinstance(after, list) or not after:
+        raise ValueError("a cursor is a list of what comes last")
+    return tuple(after)

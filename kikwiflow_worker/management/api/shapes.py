@@ -1,12 +1,13 @@
 """What the API's documents have in common: names in camel case, instants in ISO 8601, unknown fields refused."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from kikwiflow_worker.errors import VariableError
@@ -48,6 +49,23 @@ LARGEST_INT = 2**31 - 1
 """Of what is stored as a number of 32 bits, such as a version."""
 
 
+_BEGINS_AS_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]")
+
+
+def _as_written(value: object) -> object:
+    """Refuse numbers, which would be taken for seconds since 1970."""
+    if isinstance(value, datetime) or (isinstance(value, str) and _BEGINS_AS_INSTANT.match(value)):
+        return value
+    raise ValueError("is no instant; write it as 2026-05-01T12:30:00Z")
+
+
+def _no_number(value: object) -> object:
+    """Refuse 0, which is equal to False."""
+    if isinstance(value, bool):
+        return value
+    raise ValueError("is neither true nor false")
+
+
 def _in_utc(at: datetime) -> datetime:
     try:
         return at.astimezone(UTC)
@@ -55,11 +73,20 @@ def _in_utc(at: datetime) -> datetime:
         raise ValueError("is too close to the end of the calendar") from None
 
 
-Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+Instant = Annotated[AwareDatetime, BeforeValidator(_as_written), AfterValidator(_in_utc)]
 """An instant that a caller gives, with its time zone."""
 
+Whole = Annotated[int, Field(strict=True)]
+"""A whole number of a body; no text is taken for one."""
+
+Flag = Annotated[bool, Field(strict=True)]
+"""A flag of a body."""
+
+Never = Annotated[Literal[False], BeforeValidator(_no_number)]
+"""A flag that cannot be set here; ``false`` may be said."""
+
 Id = Annotated[str, Path(min_length=1)]
-Version = Annotated[int, Field(ge=1, le=LARGEST_INT)]
+Version = Annotated[Whole, Field(ge=1, le=LARGEST_INT)]
 
 
 class Shape(BaseModel):
@@ -93,7 +120,7 @@ class NewVariable(Body):
 
     value: Any
     name: str | None = None
-    is_transient: Literal[False] = False
+    is_transient: Never = False
 
 
 class PageOf(Shape, Generic[T]):
@@ -278,11 +305,12 @@ async def shown_instances(caller: Asking, page: Page[ProcessInstance]) -> PageOf
 
 def variables_of(variables: Variables, policy: VariablePolicy) -> dict[str, Variable]:
     """Return variables as Kikwiflow's API shows them, as far as ``policy`` lets them be seen."""
+    visible = policy.visible(variables)
     return {
-        name: Variable(name=name, value=to_json(value))
-        if policy.may_read(name)
+        name: Variable(name=name, value=to_json(visible[name]))
+        if name in visible
         else Variable(name=name, value=None, is_masked=True)
-        for name, value in variables.items()
+        for name in variables
     }
 
 

@@ -1,7 +1,8 @@
 """The coordinates of the file: whether they can be used, and at which scale."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from kikwiflow_worker.management.graph.drawing import TASK_HEIGHT, TASK_WIDTH, Point
 from kikwiflow_worker.management.graph.graph import Graph
@@ -20,17 +21,15 @@ class Given:
 
     Attributes:
         middles: Of each node, as it is drawn.
-        scale: By which the file's coordinates are multiplied.
-        slot: Half the size of the place of a node: what lies between its corner, which the file gives, and its middle.
+        scale: By which the file's x and y are multiplied.
     """
 
     middles: Mapping[Item, Point]
-    scale: float
-    slot: Point
+    scale: Point
 
     def moved(self, bends: tuple[Point, ...]) -> tuple[Point, ...]:
         """Return points of the file where they are drawn."""
-        return tuple((x * self.scale, y * self.scale) for x, y in bends)
+        return tuple((x * self.scale[0], y * self.scale[1]) for x, y in bends)
 
 
 def given_middles(file: DefinitionFile, graph: Graph) -> Given | None:
@@ -53,33 +52,44 @@ def given_middles(file: DefinitionFile, graph: Graph) -> Given | None:
     slot = (width / 2, TASK_HEIGHT / 2)
     return Given(
         {
-            node_id: (x * scale + slot[0], y * scale + slot[1])
+            node_id: (x * scale[0] + slot[0], y * scale[1] + slot[1])
             for node_id, (x, y) in corners.items()
         },
         scale,
-        slot,
     )
 
 
 def _scale_that_separates(
     corners: Mapping[str, Point], width: float, height: float
-) -> float | None:
-    """Return the least scale at which all corners are a card apart, side by side or one above the other."""
+) -> Point | None:
+    """Return the least scales in x and y at which all corners are a card apart, side by side or one above the other."""
+    along_x, along_y = 1.0, 1.0
+    either: list[Point] = []
+    for dx, dy in _near_pairs(corners, width, height):
+        by_x = width / dx if dx else inf
+        by_y = height / dy if dy else inf
+        if min(by_x, by_y) > _MOST:
+            return None
+        if by_y > _MOST:
+            along_x = max(along_x, by_x)
+        elif by_x > _MOST:
+            along_y = max(along_y, by_y)
+        else:
+            either.append((by_x, by_y))
+    for by_x, by_y in sorted(either):
+        if along_x < by_x and along_y < by_y:
+            along_x, along_y = (by_x, along_y) if by_x <= by_y else (along_x, by_y)
+    return along_x, along_y
+
+
+def _near_pairs(corners: Mapping[str, Point], width: float, height: float) -> Iterator[Point]:
+    """Yield how far apart two corners are, for all that are less than a card apart."""
     cells: dict[tuple[int, int], list[Point]] = {}
-    scale = 1.0
     for x, y in corners.values():
         column, row = int(x // width), int(y // height)
         for near in ((column + dx, row + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)):
             for other in cells.get(near, ()):
-                needed = _needed(abs(x - other[0]), abs(y - other[1]), width, height)
-                if needed > _MOST:
-                    return None
-                scale = max(scale, needed)
+                dx, dy = abs(x - other[0]), abs(y - other[1])
+                if dx < width and dy < height:
+                    yield dx, dy
         cells.setdefault((column, row), []).append((x, y))
-    return scale
-
-
-def _needed(dx: float, dy: float, width: float, height: float) -> float:
-    by_x = width / dx if dx else _MOST + 1
-    by_y = height / dy if dy else _MOST + 1
-    return min(by_x, by_y)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kikwiflow_worker.engine.boundary_rules import boundary_event_ids
 from kikwiflow_worker.management.graph.drawing import (
     BOUNDARY,
     CHARACTER,
@@ -66,16 +67,17 @@ class Graph:
 
 def graph_of(file: DefinitionFile) -> Graph:
     """Return the graph of a definition; flows to nodes that do not exist are left out."""
-    hosts = {node.id: _host_id(file.flow_nodes, node) for node in file.flow_nodes.values()}
-    attached: dict[str, list[Vertex]] = {}
-    for node in file.flow_nodes.values():
-        host = hosts[node.id]
-        if host is not None:
-            attached.setdefault(host, []).append(_vertex(node, 0))
+    events = _events_of_hosts(file)
+    hosted = {event_id for attached in events.values() for event_id in attached}
+    walked = _walked(file, events)
     vertices = {
-        node.id: _vertex(node, len(attached.get(node.id, ())))
-        for node in _walked(file, hosts)
-        if hosts[node.id] is None
+        node.id: _vertex(node, len(events.get(node.id, ())))
+        for node in walked
+        if node.id not in hosted
+    }
+    attached = {
+        host: tuple(_vertex(file.flow_nodes[each], 0) for each in ids)
+        for host, ids in events.items()
     }
     flows = tuple(
         Flow(
@@ -86,11 +88,11 @@ def graph_of(file: DefinitionFile) -> Graph:
             flow.is_default,
             tuple((bend.x, bend.y) for bend in flow.position_handlers),
         )
-        for node in file.flow_nodes.values()
+        for node in walked
         for index, flow in enumerate(node.outgoing)
         if flow.target_node_id is not None and flow.target_node_id in file.flow_nodes
     )
-    return Graph(vertices, {host: tuple(events) for host, events in attached.items()}, flows)
+    return Graph(vertices, attached, flows)
 
 
 def lines_of(text: str, most: int = LINE_MOST) -> tuple[str, ...]:
@@ -116,11 +118,22 @@ def _vertex(node: FlowNode, boundary_events: int) -> Vertex:
     return Vertex(node.id, shape, node.name or node.id, width, height)
 
 
-def _host_id(nodes: Mapping[str, FlowNode], node: FlowNode) -> str | None:
-    if not isinstance(node, BoundaryEvent):
-        return None
-    host = nodes.get(node.attached_to_ref or "")
-    return None if host is None or SHAPES[host.type] in BOUNDARY else host.id
+def _events_of_hosts(file: DefinitionFile) -> dict[str, list[str]]:
+    """Return the boundary events of each host: as it lists them, then those that only name it themselves."""
+    events: dict[str, list[str]] = {}
+    for node_id in sorted(file.flow_nodes):
+        node = file.flow_nodes[node_id]
+        if isinstance(node, BoundaryEvent):
+            host = file.flow_nodes.get(node.attached_to_ref or "")
+            if host is not None and SHAPES[host.type] not in BOUNDARY:
+                events.setdefault(host.id, []).append(node_id)
+    for host_id, attached in events.items():
+        listed = {
+            event_id: place
+            for place, event_id in enumerate(boundary_event_ids(file.flow_nodes[host_id]))
+        }
+        attached.sort(key=lambda event_id: listed.get(event_id, len(listed)))
+    return events
 
 
 def _flow_label(flow: SequenceFlow) -> str:
@@ -129,16 +142,11 @@ def _flow_label(flow: SequenceFlow) -> str:
     return "no answer" if flow.handles_null else ("else" if flow.is_default else "")
 
 
-def _walked(file: DefinitionFile, hosts: Mapping[str, str | None]) -> list[FlowNode]:
-    """Return all nodes, breadth first from the start; what is not reached comes last."""
-    events: dict[str, list[str]] = {}
-    for node_id, host in hosts.items():
-        if host is not None:
-            events.setdefault(host, []).append(node_id)
+def _walked(file: DefinitionFile, events: Mapping[str, list[str]]) -> list[FlowNode]:
+    """Return all nodes, breadth first from the start; what is not reached comes last, by name."""
     seen: dict[str, FlowNode] = {}
-    roots = [file.default_start_point or "", *file.flow_nodes]
-    for root in roots:
-        waiting = [root] if root in file.flow_nodes and root not in seen else []
+    for root in (file.default_start_point or "", *sorted(file.flow_nodes)):
+        waiting = [] if root in seen else [root]
         for node_id in waiting:
             node = file.flow_nodes.get(node_id)
             if node is None or node.id in seen:

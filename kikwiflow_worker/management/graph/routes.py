@@ -11,6 +11,8 @@ _CORNER = 9.0
 _BOW = 26.0
 _NEAR = 40.0
 
+Curve = tuple[Point, Point, Point, Point]
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
@@ -30,7 +32,7 @@ def curve_through(source: PlacedNode, points: Sequence[Point], target: Box, *, b
     start, is_below = _exit(source)
     ends = [start, *points, (target.x, target.middle[1])]
     path = [f"M{_at(start)}"]
-    curves: list[tuple[Point, Point, Point, Point]] = []
+    curves: list[Curve] = []
     for number, (one, other) in enumerate(itertools.pairwise(ends)):
         half = max(24.0, (other[0] - one[0]) / 2)
         leave = (
@@ -41,8 +43,8 @@ def curve_through(source: PlacedNode, points: Sequence[Point], target: Box, *, b
         arrive = (other[0] - half, other[1] + bow * _BOW)
         curves.append((one, leave, arrive, other))
         path.append(f"C{_at(leave)} {_at(arrive)} {_at(other)}")
-    reach = tuple(point for curve in curves for point in curve)
-    return Route("".join(path), _on_curve(curves[0], 0.5), reach)
+    reach = tuple(point for curve in curves for point in _samples(curve))
+    return Route("".join(path), _label_on(curves[0]), reach)
 
 
 def around(source: PlacedNode, target: Box, *, leave_x: float, enter_x: float, y: float) -> Route:
@@ -87,7 +89,7 @@ def _upright(start: Point, end: Point, reach: float, *, back: bool = False) -> R
     arrive = (end[0], end[1] + (reach if back else -reach))
     curve = (start, leave, arrive, end)
     path = f"M{_at(start)}C{_at(leave)} {_at(arrive)} {_at(end)}"
-    return Route(path, _on_curve(curve, 0.5), curve)
+    return Route(path, _label_on(curve), _samples(curve))
 
 
 def _exit(source: PlacedNode) -> tuple[Point, bool]:
@@ -125,11 +127,20 @@ def _towards(corner: Point, other: Point) -> Point:
     )
 
 
-def _on_curve(curve: tuple[Point, Point, Point, Point], t: float) -> Point:
+def _samples(curve: Curve) -> tuple[Point, ...]:
+    return tuple(_on_curve(curve, t / 4) for t in range(5))
+
+
+def _label_on(curve: Curve) -> Point:
+    x, y = _on_curve(curve, 0.5)
+    return (x, y - 6)
+
+
+def _on_curve(curve: Curve, t: float) -> Point:
     weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
     x = sum(weight * point[0] for weight, point in zip(weights, curve, strict=True))
     y = sum(weight * point[1] for weight, point in zip(weights, curve, strict=True))
-    return (x, y - 6)
+    return (x, y)
 
 
 def _at(point: Point) -> str:

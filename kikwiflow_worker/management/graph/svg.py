@@ -21,6 +21,8 @@ from kikwiflow_worker.management.graph.graph import cut, lines_of
 from kikwiflow_worker.management.graph.icons import ICONS
 from kikwiflow_worker.management.graph.routes import number
 
+FITS = 1_700.0
+"""The width of a drawing that can still be read when it is made as narrow as a laptop's window."""
 _LINE = 13.0
 _ROUND = 8
 _BOUNDARY_LABEL = 14
@@ -76,9 +78,18 @@ def draw(drawing: Drawing, marks: Marks, *, title: str) -> Markup:
     hosts_first = sorted(drawing.nodes, key=lambda node: node.host_id is not None)
     nodes = Markup().join(_node(node, marks.nodes.get(node.id, _PLAIN)) for node in hosts_first)
     return Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" class="graph-svg" role="group" aria-label="{}" '
+        '<svg xmlns="http://www.w3.org/2000/svg" class="graph-svg{}" role="group" aria-label="{}" '
         'viewBox="{}" width="{}" height="{}">{}<g class="edges">{}</g><g class="nodes">{}</g></svg>'
-    ).format(title, view, number(frame.width), number(frame.height), _ARROWS, edges, nodes)
+    ).format(
+        " fits" if frame.width <= FITS else "",
+        title,
+        view,
+        number(frame.width),
+        number(frame.height),
+        _ARROWS,
+        edges,
+        nodes,
+    )
 
 
 _PLAIN = Mark()

@@ -27,6 +27,9 @@ MEASURED_NODES = 300
 """Nodes of one page whose figures are looked up, at most: each costs some reads."""
 MAX_VERSION_SHOWN = 2**31 - 1
 
+SIDE_BY_SIDE = 1_000.0
+"""The width of drawings that go beside one another; wider ones go one above the other."""
+
 Version = Annotated[int | None, Query(ge=1, le=MAX_VERSION_SHOWN)]
 
 
@@ -63,8 +66,9 @@ async def show_definition(
     links = {
         node_id: link(request, "instances", definition=key, node=node_id) for node_id in figures
     }
+    drawing = lay_out(definition)
     graph = draw(
-        lay_out(definition),
+        drawing,
         figures_marks(figures, links),
         title=f"Graph of {definition.name or key}, version {definition.version}",
     )
@@ -77,7 +81,7 @@ async def show_definition(
         stream="",
         stream_events="",
         graph=graph,
-        figures=figures,
+        figures={node.id: figures[node.id] for node in drawing.nodes if node.id in figures},
         is_measured_in_part=len(definition.flow_nodes) > MEASURED_NODES,
         summary=summary,
         versions=versions,
@@ -107,6 +111,7 @@ async def compare(
     old = await get_definition(caller.services, key, before)
     new = await get_definition(caller.services, key, after)
     changes = changes_between(old, new)
+    before_drawing, after_drawing = lay_out(old), lay_out(new)
     only_old = [change for change in changes if change.difference is not Difference.ADDED]
     only_new = [change for change in changes if change.difference is not Difference.REMOVED]
     return render(
@@ -117,8 +122,9 @@ async def compare(
         old=old,
         new=new,
         changes=changes,
-        old_graph=draw(lay_out(old), change_marks(only_old), title=f"Version {old.version}"),
-        new_graph=draw(lay_out(new), change_marks(only_new), title=f"Version {new.version}"),
+        old_graph=draw(before_drawing, change_marks(only_old), title=f"Version {old.version}"),
+        new_graph=draw(after_drawing, change_marks(only_new), title=f"Version {new.version}"),
+        is_narrow=max(before_drawing.frame.width, after_drawing.frame.width) <= SIDE_BY_SIDE,
         versions=await caller.services.reads.list_definitions(key=key),
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 from kikwiflow_worker.management.graph.drawing import Drawing
@@ -11,6 +12,9 @@ from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition
 from kikwiflow_worker.model.events import NodeStatus
 from kikwiflow_worker.model.nodes import ExclusiveGateway, FlowNode
 from kikwiflow_worker.store.search import Count, NodeFigures, Path, Standing
+
+_SHOWN = timedelta(milliseconds=1)
+"""An average below it says nothing."""
 
 
 class Difference(StrEnum):
@@ -38,7 +42,7 @@ def figures_marks(figures: Mapping[str, NodeFigures], links: Mapping[str, str]) 
             node_id: Mark(
                 tokens=_shown(each.tokens),
                 incidents=_shown(each.incidents),
-                note=f"⌀ {length(each.average)}" if each.average is not None else "",
+                note=f"⌀ {length(each.average)}" if each.average and each.average >= _SHOWN else "",
                 href=links.get(node_id) if each.tokens.value or each.incidents.value else None,
             )
             for node_id, each in figures.items()

@@ -141,9 +141,7 @@ async def _show(
         pending=len(task.pending_keys),
         is_for_people=task.type is ExternalTaskType.TASK,
         decisions=decisions_of(definition, task.node_id),
-        variables={
-            name: value for name, value in instance.variables.items() if policy.may_read(name)
-        },
+        variables={name: value for name, value in policy.visible(instance.variables).items()},
         masked=sorted(name for name in instance.variables if not policy.may_read(name)),
         given=given or {},
         problem=problem,

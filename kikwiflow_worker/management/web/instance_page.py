@@ -13,6 +13,7 @@ from kikwiflow_worker.management.graph.layout import lay_out
 from kikwiflow_worker.management.graph.svg import draw
 from kikwiflow_worker.management.privacy import VariablePolicy, policy_of
 from kikwiflow_worker.management.web.graph_marks import path_marks
+from kikwiflow_worker.management.web.navigation import stream_of
 from kikwiflow_worker.management.web.pages import page_router, render
 from kikwiflow_worker.management.web.timeline import Entry, entries_of
 from kikwiflow_worker.model.definition import ProcessDefinition
@@ -87,8 +88,7 @@ async def show_instance(
         caller=caller,
         instance=instance,
         definition=definition,
-        stream="",
-        stream_events="",
+        stream=stream_of(request, "process-instances", instance.id, events="false"),
         graph=await _graph(caller, instance, definition, path),
         is_path_complete=path.is_complete,
         variables=shown_variables(instance, policy),
@@ -112,14 +112,15 @@ async def show_instance(
 
 def shown_variables(instance: ProcessInstance, policy: VariablePolicy) -> tuple[ShownVariable, ...]:
     """Return the variables of an instance, by name, as far as ``policy`` lets them be seen."""
+    visible = policy.visible(instance.variables)
     return tuple(
         ShownVariable(
             name=name,
-            value=value if policy.may_read(name) else None,
-            is_masked=not policy.may_read(name),
+            value=visible.get(name),
+            is_masked=name not in visible,
             is_writable=policy.may_write(name),
         )
-        for name, value in sorted(instance.variables.items())
+        for name in sorted(instance.variables)
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.management.api.shapes import Cursor
 from kikwiflow_worker.management.backend import Caller, Viewer
+from kikwiflow_worker.management.privacy import allowed_search
 from kikwiflow_worker.management.web.pages import page_router, render
 from kikwiflow_worker.management.web.reading import read_day, read_value
 from kikwiflow_worker.management.web.whereabouts import name_of
@@ -66,7 +67,8 @@ async def list_instances(
 ) -> HTMLResponse:
     """List instances, the newest first."""
     searches = caller.services.searches
-    page = await searches.search_instances(given.search(), limit=ROWS, cursor=given.cursor)
+    query = await allowed_search(caller, given.search())
+    page = await searches.search_instances(query, limit=ROWS, cursor=given.cursor)
     return render(
         request,
         "instance_search.html",

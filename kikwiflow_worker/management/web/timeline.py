@@ -53,12 +53,15 @@ _BAD = frozenset(
     {EventType.RETRY_SCHEDULED, EventType.INCIDENT_CREATED, EventType.ORPHANED_CHILD_COMPLETION}
 )
 _GOOD = frozenset({EventType.INCIDENT_RESOLVED, EventType.EXTERNAL_TASK_COMPLETED})
+_ORDER = {EventType.PROCESS_INSTANCE_STARTED: -1, EventType.PROCESS_INSTANCE_FINISHED: 1}
+"""Of what one commit stored at the same instant."""
 _NODE_FIELDS = ("flowNodeDefinitionId", "taskDefinitionId", "gatewayNodeId")
 
 
 def entries_of(events: Iterable[OutboxEvent], policy: VariablePolicy) -> tuple[Entry, ...]:
     """Return the lines of events, as far as ``policy`` lets their payloads be seen."""
-    return tuple(_entry(event, policy.event(event.type, event.payload)) for event in events)
+    ordered = sorted(events, key=lambda event: (event.timestamp, _ORDER.get(event.type, 0)))
+    return tuple(_entry(event, policy.event(event.type, event.payload)) for event in ordered)
 
 
 def _entry(event: OutboxEvent, payload: Payload) -> Entry:

@@ -23,7 +23,7 @@ from kikwiflow_worker.store.mongo.server_time import ServerTime
 LARGEST_REMEMBERED = 12 * 1024 * 1024
 """Bytes of an answer; of a larger one only its status is repeated, since a document of MongoDB may have 16 MB."""
 
-_BODY = "body"
+BODY = "body"
 
 
 class Answers:
@@ -82,7 +82,7 @@ class Answers:
             await settled(self._answers.update_one({"_id": key, "token": token}, {"$set": fields}))
 
     def _sealed(self, key: str, body: bytes) -> Any:
-        return self._sealing.seal(key, _BODY, body) if self._sealing else body
+        return self._sealing.seal(key, BODY, body) if self._sealing else body
 
     async def release(self, key: str, *, token: str) -> None:
         """Forget a reservation; see ``AnswerStore.release``."""
@@ -94,5 +94,5 @@ class Answers:
 
 def decode_answer(document: Document, sealing: Sealing | None = None) -> Answer:
     """Return the answer of a document that holds one."""
-    body = open_sealed(sealing, document["_id"], _BODY, document["body"])
+    body = open_sealed(sealing, document["_id"], BODY, document["body"])
     return Answer(status=document["status"], headers=document["headers"], body=bytes(body))

@@ -122,8 +122,9 @@ class BatchClaims:
                 self._turns.drop(band.found["tenantId"])
             new = [row for row in seen if row["_id"] not in chosen]
             self._chance.shuffle(new)
-            chosen |= {row["_id"]: row["epoch"] for row in new[: band.share]}
-            others |= {row["_id"]: row["epoch"] for row in new[band.share :]}
+            share = min(band.share, limit - len(chosen))
+            chosen |= {row["_id"]: row["epoch"] for row in new[:share]}
+            others |= {row["_id"]: row["epoch"] for row in new[share:]}
         spare = [task_id for task_id in others if task_id not in chosen]
         for task_id in spare[: limit - len(chosen)]:
             chosen[task_id] = others[task_id]

@@ -42,7 +42,7 @@ from kikwiflow_worker.store.mongo.value_codec import (
 )
 
 
-def encode_instance(instance: ProcessInstance, sealing: Sealing | None) -> Document:
+def encode_instance(instance: ProcessInstance, sealing: Sealing | None = None) -> Document:
     """Return the document of a running or ended instance."""
     return _present(
         {
@@ -101,7 +101,7 @@ def _escaped(rules: Mapping[str, str]) -> Document:
     return {escape_key(name): rule for name, rule in rules.items()}
 
 
-def encode_task(task: ExecutableTask, sealing: Sealing | None) -> Document:
+def encode_task(task: ExecutableTask, sealing: Sealing | None = None) -> Document:
     """Return the document of an executable task."""
     return _present(
         {
@@ -172,9 +172,12 @@ def decode_task(document: Document, sealing: Sealing | None = None) -> Executabl
     )
 
 
-def decode_row(document: Document) -> ExecutableTask:
-    """Return the executable task of a document without its place in a collection, which only a worker needs."""
-    return decode_task({field: value for field, value in document.items() if field != "loopIndex"})
+def decode_row(document: Document, sealing: Sealing | None = None) -> ExecutableTask:
+    """Return the executable task of a document, to look at; without its place in a collection if that cannot be read."""
+    try:
+        return decode_task(document, sealing)
+    except EncryptionError:
+        return decode_task({name: value for name, value in document.items() if name != "loopIndex"})
 
 
 def decode_claimed(
@@ -294,7 +297,7 @@ def _branch(document: Document) -> Branch | None:
     return Branch(branch_id, document.get("joinTaskId")) if branch_id else None
 
 
-def encode_message(message: Message, sealing: Sealing | None) -> Document:
+def encode_message(message: Message, sealing: Sealing | None = None) -> Document:
     """Return the document of a message."""
     own_id = tenant_scoped(message.id, message.tenant_id)
     return _present(

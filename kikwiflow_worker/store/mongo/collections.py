@@ -149,6 +149,14 @@ INDEXES: tuple[Index, ...] = (
         "type",
         "tenantId",
     ),
+    _index(
+        "tasks",
+        "tenant_created",
+        "tenantId",
+        "createdAt",
+        "_id",
+        partialFilterExpression={"tenantId": _EXISTS},
+    ),
     # Timers, and retries with them: not the tasks that are due at once, which most are.
     _index(
         "tasks",
@@ -353,6 +361,15 @@ INDEXES: tuple[Index, ...] = (
         "payload.flowNodeDefinitionId",
         "-timestamp",
         partialFilterExpression={"eventType": "FLOW_NODE_FINISHED"},
+    ),
+    # The same for waits, which are completed and not finished.
+    _index(
+        "outbox_events",
+        "wait",
+        "processDefinitionId",
+        "payload.taskDefinitionId",
+        "-timestamp",
+        partialFilterExpression={"eventType": "EXTERNAL_TASK_COMPLETED"},
     ),
     # What waits in each slice, in order; RETRYING rows by when they are due; and what stands in the way of an instance.
     _index("outbox_events", "relay_order", "relayStatus", "slice", "sequence"),

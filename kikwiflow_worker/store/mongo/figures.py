@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from kikwiflow_worker.model.events import EventType, NodeStatus
 from kikwiflow_worker.model.runtime import IncidentStatus, InstanceStatus
@@ -47,6 +49,38 @@ _TENANT_RUNNING_WAY = Way(
 )
 _ENDED_WAY = Way("key_ended", ("processDefinitionKey", "status"), ("tenantId",))
 _NONE = Count(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Visits:
+    """Events that tell how long a visit of a node took, and the index that leads to them by node."""
+
+    event: EventType
+    index: str
+    node: str
+    begun: str
+    ended: str
+
+    def fields(self) -> tuple[str, ...]:
+        """Return what is needed of a row."""
+        names = (self.begun, self.ended, "nodeExecutionStatus", "tenantId")
+        return tuple(f"payload.{name}" for name in names)
+
+    def duration(self, payload: Mapping[str, Any]) -> timedelta | None:
+        """Return how long a visit took; None if it is not known, or if it failed."""
+        begun, ended = payload.get(self.begun), payload.get(self.ended)
+        status = payload.get("nodeExecutionStatus", NodeStatus.SUCCESS)
+        if not isinstance(begun, datetime) or not isinstance(ended, datetime):
+            return None
+        return ended - begun if status == NodeStatus.SUCCESS else None
+
+
+_STEPS = _Visits(
+    EventType.FLOW_NODE_FINISHED, "node", "flowNodeDefinitionId", "startedAt", "finishedAt"
+)
+_WAITS = _Visits(
+    EventType.EXTERNAL_TASK_COMPLETED, "wait", "taskDefinitionId", "createdAt", "completedAt"
+)
 
 
 class Figures(SearchBase):
@@ -107,29 +141,27 @@ class Figures(SearchBase):
     async def _average(
         self, definition_id: str, node_id: str, tenant_id: str | None
     ) -> tuple[timedelta | None, int]:
-        events = self._collections.outbox_events.find(
-            {
-                "eventType": EventType.FLOW_NODE_FINISHED.value,
-                "processDefinitionId": definition_id,
-                "payload.flowNodeDefinitionId": node_id,
-            },
-            {
-                "payload.startedAt": 1,
-                "payload.finishedAt": 1,
-                "payload.nodeExecutionStatus": 1,
-                "payload.tenantId": 1,
-            },
-            max_time_ms=MAX_TIME_MS,
-            hint="node",
-        )
-        times = [
-            payload["finishedAt"] - payload["startedAt"]
-            for row in await events.sort("timestamp", -1).limit(SAMPLE).to_list(SAMPLE)
-            if (payload := row["payload"]).get("startedAt") is not None
-            and payload["nodeExecutionStatus"] == NodeStatus.SUCCESS
-            and (tenant_id is None or payload.get("tenantId") == tenant_id)
-        ]
-        return (sum(times, timedelta()) / len(times) if times else None), len(times)
+        for visits in (_STEPS, _WAITS):
+            events = self._collections.outbox_events.find(
+                {
+                    "eventType": visits.event.value,
+                    "processDefinitionId": definition_id,
+                    f"payload.{visits.node}": node_id,
+                },
+                dict.fromkeys(visits.fields(), 1),
+                max_time_ms=MAX_TIME_MS,
+                hint=visits.index,
+            )
+            rows = await events.sort("timestamp", -1).limit(SAMPLE).to_list(SAMPLE)
+            lasted = [
+                each
+                for row in rows
+                if (tenant_id is None or row["payload"].get("tenantId") == tenant_id)
+                and (each := visits.duration(row["payload"])) is not None
+            ]
+            if lasted:
+                return sum(lasted, timedelta()) / len(lasted), len(lasted)
+        return None, 0
 
     async def measure_definitions(
         self, keys: Sequence[str], *, tenant_id: str | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
 from kikwiflow_worker.model.variables import Value
 from kikwiflow_worker.store.mongo.driver import Collection, Document, fetched
@@ -47,6 +48,11 @@ class InstanceSearches(SearchBase):
         self, query: InstanceSearch, *, limit: int = 20, cursor: str | None = None
     ) -> Page[ProcessInstance]:
         """Return instances."""
+        if query.variables and self._collections.sealing is not None:
+            raise OperationError(
+                "variables are encrypted here, so that none can be searched by its value; search by the business key, or "
+                "by the name of a variable"
+            )
         with translated("searching instances"):
             if query.node_id is None:
                 looks = await self._instance_looks(query)
@@ -160,6 +166,7 @@ def _more(query: InstanceSearch) -> Document:
     return every(
         *(_equals(name, value) for name, value in query.variables.items()),
         *({f"variables.{escape_key(name)}": {"$exists": True}} for name in query.variables_exist),
+        *({f"inheritedRules.{escape_key(n)}": {"$exists": False}} for n in query.not_inherited),
     )
 
 

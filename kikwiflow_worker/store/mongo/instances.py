@@ -87,7 +87,7 @@ class InstanceWrites:
         """Return the update for the net changes of variables of each instance, to be written in this transaction.
 
         Raises:
-            EncryptionError: What is incremented or appended to cannot be decrypted.
+            StoreError: What is incremented or appended to is of another type, or cannot be decrypted.
         """
         sealing = self._collections.sealing
         made, _ = await computed(

@@ -28,17 +28,21 @@ class Order:
 
     def after(self, position: Position) -> Document:
         """Return the filter for what comes after ``position``."""
-        return self._either(position, "$lt" if self.newest_first else "$gt", "$gt")
+        at, row_id = position
+        return self._bounded("$lte" if self.newest_first else "$gte", at, {"$lte": row_id})
+
+    def from_instant(self, position: Position) -> Document:
+        """Return the filter for what comes after ``position``, and for all rows of its instant."""
+        return {self.field: {"$lte" if self.newest_first else "$gte": position[0]}}
 
     def up_to(self, position: Position) -> Document:
         """Return the filter for what comes before ``position``, and for the row that is there."""
-        return self._either(position, "$gt" if self.newest_first else "$lt", "$lte")
-
-    def _either(self, position: Position, beyond: str, among_equals: str) -> Document:
         at, row_id = position
-        either = [{self.field: {beyond: at}}, {self.field: at, "_id": {among_equals: row_id}}]
-        # The bound besides is what the index is entered with, where ranges of several statuses are merged.
-        return {self.field: {f"{beyond}e": at}, "$or": either}
+        return self._bounded("$gte" if self.newest_first else "$lte", at, {"$gt": row_id})
+
+    def _bounded(self, bound: str, at: datetime, left_out: Document) -> Document:
+        # Said as what is left out among equals: from alternatives the server may make a plan that sorts in memory.
+        return {self.field: {bound: at}, "$nor": [{self.field: at, "_id": left_out}]}
 
     def position_of(self, row: Document) -> Position:
         """Return where ``row`` is in the list."""

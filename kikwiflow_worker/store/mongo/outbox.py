@@ -75,21 +75,19 @@ class Outbox:
         Args:
             first: The position of the first one among those of its commit.
         """
-        documents = [
-            self._document(event, await self._masked(event), position)
+        taken = [
+            (position, event)
             for position, event in enumerate(events, start=first)
             if self.takes(event.type)
         ]
+        ids = {event.definition_id for _, event in taken}
+        definitions = {one: await self._find_definition(one) for one in ids}
+        documents = [
+            self._document(event, _masked(event, definitions[event.definition_id]), position)
+            for position, event in taken
+        ]
         if documents:
             await settled(self._events.insert_many(documents, session=session))
-
-    async def _masked(self, event: OutboxEvent) -> Mapping[str, Value]:
-        """Return the payload without what not everybody may read: who follows the events has no role."""
-        definition = await self._find_definition(event.definition_id)
-        if definition is None:
-            return mask_event(event.type, event.payload, all_names(event.payload))
-        rules = rules_of(definition, event.inherited_rules)
-        return mask_event(event.type, event.payload, masked_names(rules, everybody_reads))
 
     def _document(
         self, event: OutboxEvent, payload: Mapping[str, Value], position: int
@@ -108,6 +106,14 @@ class Outbox:
             "payload": encode_payload(payload, event.id, self._sealing),
             **expiry,
         }
+
+
+def _masked(event: OutboxEvent, definition: ProcessDefinition | None) -> Mapping[str, Value]:
+    """Return the payload without what not everybody may read: who follows the events has no role."""
+    if definition is None:
+        return mask_event(event.type, event.payload, all_names(event.payload))
+    rules = rules_of(definition, event.inherited_rules)
+    return mask_event(event.type, event.payload, masked_names(rules, everybody_reads))
 
 
 def store_event(

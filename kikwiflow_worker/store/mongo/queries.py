@@ -145,7 +145,7 @@ class Queries:
             found |= {"status": TaskStatus.PENDING.value, "attempts": {"$gt": 0}}
         found |= await self._versions_of(self._collections.tasks, query.node_id)
         found.setdefault("status", {"$in": [status.value for status in TaskStatus]})
-        return await self._page(self._collections.tasks, found, CREATED, decode_row, limit, cursor)
+        return await self._page(self._collections.tasks, found, CREATED, self._row, limit, cursor)
 
     async def list_external_tasks(
         self, query: ExternalTaskQuery, *, limit: int = 50, cursor: str | None = None
@@ -195,7 +195,7 @@ class Queries:
 
     async def find_task(self, task_id: str) -> ExecutableTask | None:
         """Return one executable task."""
-        return await self._one(self._collections.tasks, task_id, decode_row)
+        return await self._one(self._collections.tasks, task_id, self._row)
 
     async def find_completed_external_task(self, task_id: str) -> CompletedExternalTask | None:
         """Return the record of a completion."""
@@ -303,6 +303,9 @@ class Queries:
     def _due(self) -> Document:
         # The type is what lets the planner use the partial index.
         return {"claimableAt": {"$type": "date", "$lte": self._time.now()}}
+
+    def _row(self, document: Document) -> ExecutableTask:
+        return decode_row(document, self._collections.sealing)
 
     async def _one(
         self, collection: Collection, found_id: str, decode: Callable[[Document], T]

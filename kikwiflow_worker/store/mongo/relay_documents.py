@@ -5,6 +5,8 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 
+from kikwiflow_worker.errors import EncryptionError
+from kikwiflow_worker.model.variables import Value
 from kikwiflow_worker.store.mongo.driver import Document
 from kikwiflow_worker.store.mongo.sealing import Sealing
 from kikwiflow_worker.store.mongo.value_codec import decode_payload
@@ -42,18 +44,21 @@ def held_of(instance_ids: list[str]) -> Document:
 
 
 def decode_event(row: Mapping[str, Any], sealing: Sealing | None = None) -> StoredEvent:
-    """Return the event of a document.
-
-    Raises:
-        EncryptionError: What it tells of variables is sealed and cannot be opened.
-    """
+    """Return the event of a document; one whose payload cannot be opened says so, and stands in nobody's way."""
+    payload: Mapping[str, Value] = {}
+    unreadable: str | None = None
+    try:
+        payload = decode_payload(row["payload"], row["_id"], sealing)
+    except EncryptionError as error:
+        unreadable = str(error)
     return StoredEvent(
         id=row["_id"],
         type=row["eventType"],
         timestamp=row["timestamp"],
         instance_id=row["processInstanceId"],
         definition_id=row["processDefinitionId"],
-        payload=decode_payload(row["payload"], row["_id"], sealing),
+        payload=payload,
+        unreadable=unreadable,
         sequence=sequence_text(row["sequence"]),
         status=RelayStatus(row["relayStatus"]),
         attempts=row.get("attempts", 0),

@@ -108,7 +108,7 @@ class SearchBase:
         limit = max(1, min(limit, MAX_PAGE))
         after = decode_cursor(cursor) if cursor else None
         # Each row of the page may cost half as many rows that name one, and as many documents that are named.
-        most = limit * (EXAMINED_PER_ROW // 2)
+        most = limit * (EXAMINED_PER_ROW // 2) if behind.found else limit
         window = await read_page(looks, after=after, limit=most, budget=most)
         ids = list(dict.fromkeys(row[behind.named_by] for row in window.rows))
         wanted = every({"_id": {"$in": ids}}, behind.found)

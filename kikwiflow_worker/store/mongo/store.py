@@ -1,7 +1,7 @@
 """Puts the adapter together: one object per database that offers every port."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -44,6 +44,7 @@ from kikwiflow_worker.store.mongo.key_checks import check_keys
 from kikwiflow_worker.store.mongo.outbox import Outbox, OutboxOptions
 from kikwiflow_worker.store.mongo.queries import Queries
 from kikwiflow_worker.store.mongo.reachability import Reachability, find_unreachable
+from kikwiflow_worker.store.mongo.reencrypting import Reencrypted, reencrypt
 from kikwiflow_worker.store.mongo.relay import MongoRelay
 from kikwiflow_worker.store.mongo.relay_care import MongoRelayCare
 from kikwiflow_worker.store.mongo.repairs import Repairs
@@ -269,6 +270,22 @@ class MongoStore:
         hello = await self.ping()
         await self._check_server(hello)
         return await upgrade_schema(self._collections)
+
+    async def reencrypt(
+        self, *, batch: int, progressed: Callable[[Reencrypted], None]
+    ) -> Reencrypted:
+        """Bring every stored value to the present key of ``options.keys``; workers may run meanwhile.
+
+        Args:
+            batch: Documents that are read at a time.
+            progressed: Is told after each batch what was done so far.
+
+        Raises:
+            ConfigurationError: There are no keys, or one of the database is missing.
+            StoreUnavailableError: The server does not answer; the next run goes on where this one was.
+        """
+        await self.prepare()
+        return await reencrypt(self._collections, batch=batch, progressed=progressed)
 
     async def ping(self) -> Mapping[str, Any]:
         """Ask the primary who it is, and learn its time.

@@ -1,7 +1,7 @@
 """Searches of what waits: executable tasks, timers, external tasks, incidents."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -14,7 +14,7 @@ from kikwiflow_worker.model.runtime import (
     TaskType,
 )
 from kikwiflow_worker.store.mongo.codec import decode_external_task, decode_incident, decode_row
-from kikwiflow_worker.store.mongo.driver import fetched
+from kikwiflow_worker.store.mongo.driver import Document, fetched
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.keyset import CREATED, DUE, NEWEST
 from kikwiflow_worker.store.mongo.search_base import (
@@ -44,6 +44,7 @@ from kikwiflow_worker.store.search import (
 from kikwiflow_worker.store.views import Page
 
 _MAX_IDS = 500
+_NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 _TASK_WAYS = Ways(
     strong=(
@@ -52,6 +53,7 @@ _TASK_WAYS = Ways(
     ),
     weak=(
         Way("handler_created", ("handlerName",)),
+        Way("tenant_created", ("tenantId",)),
         Way("status_created", ("status",)),
     ),
 )
@@ -132,14 +134,11 @@ class TaskSearches(SearchBase):
             "type": one_of([each.value for each in _TIMERS]),
             "status": Condition(TaskStatus.PENDING.value),
         }
-        before = within(None, query.due_before)
         if query.instance_id is not None:
-            due = {"dueDate": Condition(before)} if before else {}
+            due = {"dueDate": Condition({"$lt": query.due_before})} if query.due_before else {}
             wanted = Wanted({**conditions, **due})
             return (_TASK_WAYS.strong[0].look(tasks, CREATED, wanted),)
-        # That it has a date at all is what lets the server use the index.
-        span = {"dueDate": {"$exists": True, **before}}
-        return (_DUE_WAY.look(tasks, DUE, Wanted(conditions, span=span)),)
+        return (_DUE_WAY.look(tasks, DUE, Wanted(conditions, span=_due(query.due_before))),)
 
     async def search_external_tasks(
         self, query: ExternalTaskSearch, *, limit: int = 20, cursor: str | None = None
@@ -188,8 +187,8 @@ class TaskSearches(SearchBase):
             "type": Condition(TaskType.INTERRUPTIVE_TIMER.value),
             "attachedToRefType": Condition(HostKind.EXTERNAL_TASK.value),
         }
-        span = {"dueDate": {"$exists": True, **within(None, due_before)}}
-        return _DUE_WAY.look(self._collections.tasks, DUE, Wanted(conditions, span=span))
+        wanted = Wanted(conditions, span=_due(due_before))
+        return _DUE_WAY.look(self._collections.tasks, DUE, wanted)
 
     async def find_deadlines(
         self, task_ids: Sequence[str], *, tenant_id: str | None = None
@@ -248,6 +247,11 @@ class TaskSearches(SearchBase):
         return (way.look(self._collections.incidents, NEWEST, wanted),)
 
 
+def _due(before: datetime | None) -> Document:
+    """Return the range of due dates; a bound in any case, since it is what lets the server use the partial index."""
+    return {"dueDate": {"$lt": before or _NEVER}}
+
+
 def _external_conditions(query: ExternalTaskSearch) -> dict[str, Condition]:
     conditions = given(
         processInstanceId=query.instance_id,
@@ -256,8 +260,10 @@ def _external_conditions(query: ExternalTaskSearch) -> dict[str, Condition]:
         assignee=query.assignee,
     )
     if query.unassigned:
-        conditions["assignee"] = Condition({"$exists": False})
+        conditions["assignee"] = Condition({"$exists": False}, is_in_keys=False)
     if query.for_people:
         # The type is left out where it is the ordinary one.
-        conditions["type"] = Condition({"$in": [None, ExternalTaskType.TASK.value]})
+        conditions["type"] = Condition(
+            {"$in": [None, ExternalTaskType.TASK.value]}, 2, is_in_keys=False
+        )
     return conditions

@@ -1,7 +1,6 @@
 """What happened to one instance, and where it stands: from its events and its rows."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.model.events import EventType, NodeStatus, OutboxEvent
@@ -42,10 +41,17 @@ _PATH_FIELDS = {"eventType": 1, "timestamp": 1, "position": 1} | {
         "interruptedByNodeDefinitionId",
         "errorMessage",
         "chosenFlowId",
+        "taskDefinitionId",
+        "createdAt",
+        "completedAt",
     )
 }
 _ROW_FIELDS = dict.fromkeys(("type", "status", "taskDefinitionId", "attachedToRefId"), 1)
 _ROWS_CAP = 1_000
+
+_RANKS = {EventType.PROCESS_INSTANCE_STARTED.value: 0, EventType.EXTERNAL_TASK_COMPLETED.value: 1}
+_LATER = 2
+"""Events of one commit are of one instant; the start, and the end of the wait that it was for, are told last in it."""
 
 
 class Timelines(SearchBase):
@@ -95,13 +101,8 @@ class Timelines(SearchBase):
             if not await self._belongs(instance_id, tenant_id):
                 return Path(visits=(), flows=(), is_complete=False)
             rows = await self._path_events(instance_id)
-            visits = [
-                visit
-                for row in rows
-                if row["eventType"] == EventType.FLOW_NODE_FINISHED
-                and (visit := _visit(row["payload"])) is not None
-            ]
-            if not visits:
+            visits = [visit for row in rows if (visit := _visit(row)) is not None]
+            if not any(row["eventType"] == EventType.FLOW_NODE_FINISHED for row in rows):
                 visits = await self._completed(instance_id)
                 return Path(visits=tuple(visits[:PATH_CAP]), flows=(), is_complete=False)
         is_whole = (
@@ -127,8 +128,9 @@ class Timelines(SearchBase):
             hint="instance",
         )
         rows = await fetched(events.sort(_IN_ORDER), _EVENTS_CAP)
-        # All events of a commit are of one instant, and the start of an instance is told with its first segment.
-        return sorted(rows, key=lambda row: row["eventType"] != EventType.PROCESS_INSTANCE_STARTED)
+        return sorted(
+            rows, key=lambda row: (row["timestamp"], _RANKS.get(row["eventType"], _LATER))
+        )
 
     async def _completed(self, instance_id: str) -> list[Visit]:
         """Return the visits that are known without events: of external tasks."""
@@ -196,15 +198,23 @@ async def _one(collection: Collection, found: Document, fields: Document) -> Doc
     return row
 
 
-def _visit(payload: Mapping[str, Any]) -> Visit | None:
-    node_id, finished_at = payload.get("flowNodeDefinitionId"), payload.get("finishedAt")
-    if node_id is None or finished_at is None:
+def _visit(row: Document) -> Visit | None:
+    """Return the visit that an event ended; None for an event that ends none."""
+    payload = row["payload"]
+    match row["eventType"]:
+        case EventType.FLOW_NODE_FINISHED:
+            node_id, begun, ended = "flowNodeDefinitionId", "startedAt", "finishedAt"
+        case EventType.EXTERNAL_TASK_COMPLETED:
+            node_id, begun, ended = "taskDefinitionId", "createdAt", "completedAt"
+        case _:
+            return None
+    if payload.get(node_id) is None or payload.get(ended) is None:
         return None
     return Visit(
-        node_id=node_id,
-        started_at=payload.get("startedAt"),
-        finished_at=finished_at,
-        status=NodeStatus(payload["nodeExecutionStatus"]),
+        node_id=payload[node_id],
+        started_at=payload.get(begun),
+        finished_at=payload[ended],
+        status=NodeStatus(payload.get("nodeExecutionStatus", NodeStatus.SUCCESS)),
         interrupted_by=payload.get("interruptedByNodeDefinitionId"),
         error=payload.get("errorMessage"),
     )

@@ -1,6 +1,6 @@
 """Maps values of variables to what is stored of them, and back; sealed if encryption is on (``sealing``)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -63,7 +63,9 @@ def decode_value(stored: Any) -> Value:
             return str(stored)
 
 
-def encode_variables(variables: Variables, owner: str, sealing: Sealing | None) -> Document:
+def encode_variables(
+    variables: Variables, owner: str = "", sealing: Sealing | None = None
+) -> Document:
     """Return the ``variables`` field of an instance or a message; what could not be decrypted stays as it was.
 
     Args:
@@ -84,7 +86,7 @@ def encode_variable(name: str, value: Value, owner: str, sealing: Sealing | None
 
 
 def decode_variables(
-    stored: Mapping[str, Any], owner: str, sealing: Sealing | None = None
+    stored: Mapping[str, Any], owner: str = "", sealing: Sealing | None = None
 ) -> Variables:
     """Return the variables of an instance or a message; ``UnreadableVariables`` if one cannot be decrypted."""
     try:
@@ -130,17 +132,26 @@ def decode_payload(
     return {name: decode_value(value) for name, value in opened.items()}
 
 
+def payload_values(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what a stored payload tells of variables: its path in the payload, and the value."""
+    for field in _PAYLOAD_VALUES:
+        if payload.get(field) is not None:
+            yield field, payload[field]
+    variables = payload.get("variables")
+    if isinstance(variables, Mapping):
+        for key, value in variables.items():
+            yield f"variables.{key}", value
+
+
 def _each_value(
     payload: Mapping[str, Any], event_id: str, change: Callable[[str, str, Any], Any]
 ) -> Document:
-    """Return a payload with ``change`` made to each value of a variable; None is no value."""
+    """Return a payload with ``change`` made to each value of a variable."""
     changed = dict(payload)
-    for field in _PAYLOAD_VALUES:
-        if changed.get(field) is not None:
-            changed[field] = change(event_id, field, changed[field])
-    variables = changed.get("variables")
-    if isinstance(variables, Mapping):
-        changed["variables"] = {
-            key: change(event_id, f"variables.{key}", value) for key, value in variables.items()
-        }
+    if isinstance(payload.get("variables"), Mapping):
+        changed["variables"] = dict(payload["variables"])
+    for path, value in payload_values(payload):
+        where, _, key = path.partition(".")
+        within = changed[where] if key else changed
+        within[key or where] = change(event_id, path, value)
     return changed

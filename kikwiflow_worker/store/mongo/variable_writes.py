@@ -9,7 +9,7 @@ from typing import assert_never
 
 from bson import encode
 
-from kikwiflow_worker.errors import VariableTooLargeError
+from kikwiflow_worker.errors import ExecutionError, StoreError, VariableTooLargeError
 from kikwiflow_worker.model.limits import MAX_DOCUMENT_BYTES
 from kikwiflow_worker.model.runtime import InstanceStatus
 from kikwiflow_worker.model.variables import (
@@ -59,7 +59,7 @@ async def write_variables(
 
     Raises:
         VariableTooLargeError: The document would pass ``MAX_DOCUMENT_BYTES``. The transaction must be aborted.
-        EncryptionError: What is incremented or appended to cannot be decrypted.
+        StoreError: What is incremented or appended to is of another type, or cannot be decrypted.
     """
     instances, sealing = collections.instances, collections.sealing
     while True:
@@ -91,8 +91,8 @@ async def computed(
         The changes by instance id, and filters that the instances match as long as they hold what was computed with.
 
     Raises:
-        EncryptionError: What is incremented or appended to cannot be decrypted.
-        VariableError: It is of another type.
+        StoreError: What is incremented or appended to is of another type, as where the database finds it, or cannot be
+            decrypted.
     """
     touched = {
         instance_id: own
@@ -109,13 +109,7 @@ async def computed(
     for instance_id, own in touched.items():
         entries = stored.get(instance_id, {})
         names = {c.name for c in own}
-        values: dict[str, Value] = {
-            name: decode_variable(name, entries[key].get("value"), instance_id, sealing)
-            for name in names
-            if (key := escape_key(name)) in entries
-        }
-        for change in own:
-            apply_change(values, change)
+        values = _applied(own, entries, instance_id, sealing)
         others = [c for c in changes[instance_id] if c.name not in names]
         made[instance_id] = [*others, *(SetVariable(name, values[name]) for name in values)]
         as_seen[instance_id] = {
@@ -123,6 +117,22 @@ async def computed(
             for key in map(escape_key, names)
         }
     return made, as_seen
+
+
+def _applied(
+    changes: Sequence[VariableChange], entries: Document, instance_id: str, sealing: Sealing
+) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    try:
+        for change in changes:
+            key = escape_key(change.name)
+            if change.name not in values and key in entries:
+                stored = entries[key].get("value")
+                values[change.name] = decode_variable(change.name, stored, instance_id, sealing)
+            apply_change(values, change)
+    except ExecutionError as error:
+        raise StoreError(f"changing variables of instance {instance_id} failed: {error}") from error
+    return values
 
 
 async def _write_update(

@@ -14,10 +14,16 @@ from kikwiflow_worker.store.mongo.windows import MAX_RANGES, Look, every
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What one field must be; ``ranges`` is how many ranges of an index hold that."""
+    """What one field must be.
+
+    Attributes:
+        ranges: How many ranges of an index hold that.
+        is_in_keys: Whether the keys of an index tell; they do not tell a field that is null from one that is not there.
+    """
 
     wanted: Any
     ranges: int = 1
+    is_in_keys: bool = True
 
 
 Conditions = Mapping[str, Condition]
@@ -77,6 +83,11 @@ class Way:
             found=every(_filter(wanted.leading(), self.lead), wanted.span),
             tail=_filter(wanted.conditions, self.tail),
             rest=_filter(wanted.conditions, others),
+            is_covered=all(
+                wanted.leading()[name].is_in_keys
+                for name in (*self.lead, *self.tail)
+                if name in wanted.leading()
+            ),
         )
 
 

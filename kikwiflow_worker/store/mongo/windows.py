@@ -30,6 +30,7 @@ class Look:
         found: The filter that leads its keys: equalities, and a range of what orders it.
         tail: What further fields of the index decide.
         rest: What only the documents decide.
+        is_covered: Whether the keys alone answer all but the rest.
     """
 
     collection: Collection
@@ -38,6 +39,7 @@ class Look:
     found: Document
     tail: Document = field(default_factory=dict)
     rest: Document = field(default_factory=dict)
+    is_covered: bool = True
 
     @property
     def tested(self) -> Document:
@@ -92,18 +94,29 @@ async def read_page(
 
 async def _read(look: Look, after: Position | None, wanted: int, budget: int) -> Window:
     ahead = every(look.found, look.order.after(after) if after else {})
-    boundary = await _boundary(look, ahead, budget) if look.tested else None
+    boundary = await _boundary(look, after, budget) if look.tested else None
     found = every(ahead, look.tested, look.order.up_to(boundary) if boundary else {})
     cursor = look.collection.find(found, max_time_ms=MAX_TIME_MS, hint=look.index)
     rows = tuple(await fetched(cursor.sort(look.order.sort), wanted))
     return Window(rows, look.order.position_of(rows[-1]) if len(rows) == wanted else boundary)
 
 
-async def _boundary(look: Look, ahead: Document, budget: int) -> Position | None:
+async def _boundary(look: Look, after: Position | None, budget: int) -> Position | None:
     """Return the position of the last row that may be examined; None if the list ends before it."""
+    if after is None:
+        return await _nth(look, {}, budget)
+    # Rows of the very instant are counted in: without their ids the keys alone answer.
+    reached = await _nth(look, look.order.from_instant(after), budget)
+    if reached is None or look.order.rank(reached) > look.order.rank(after):
+        return reached
+    return await _nth(look, look.order.after(after), budget)
+
+
+async def _nth(look: Look, ahead: Document, number: int) -> Position | None:
     keys = {"_id": 1, look.order.field: 1}
-    cursor = look.collection.find(ahead, keys, max_time_ms=MAX_TIME_MS, hint=look.index)
-    rows = await fetched(cursor.sort(look.order.sort).skip(budget - 1), 1)
+    found = every(look.found, ahead)
+    cursor = look.collection.find(found, keys, max_time_ms=MAX_TIME_MS, hint=look.index)
+    rows = await fetched(cursor.sort(look.order.sort).skip(number - 1), 1)
     return look.order.position_of(rows[0]) if rows else None
 
 
@@ -120,7 +133,7 @@ def add(counts: Sequence[Count]) -> Count:
 
 
 async def _count(look: Look) -> Count:
-    most = EXAMINED_PER_COUNT if look.rest else COUNT_CAP
+    most = COUNT_CAP if look.is_covered and not look.rest else EXAMINED_PER_COUNT
     found = [{"$match": look.found}] if look.found else []
     reached = await _number(look, [*found, {"$limit": most + 1}])
     if not look.tested or not reached:

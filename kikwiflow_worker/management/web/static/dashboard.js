@@ -47,12 +47,13 @@ function keepFresh(address) {
       const now = fresh.getElementById(old.id);
       if (!now || now.innerHTML === old.innerHTML || old.contains(document.activeElement)) continue;
       const open = [...old.querySelectorAll("details[id][open]")].map((each) => each.id);
-      const inner = old.querySelector(".scroll, .graph");
-      const [left, top] = inner ? [inner.scrollLeft, inner.scrollTop] : [0, 0];
+      const table = old.querySelector(".scroll");
+      const left = table ? table.scrollLeft : 0;
       old.replaceChildren(...document.importNode(now, true).childNodes);
       for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-      old.querySelector(".scroll, .graph")?.scrollTo(left, top);
+      old.querySelector(".scroll")?.scrollTo(left, 0);
     }
+    document.dispatchEvent(new Event("refreshed"));
   };
   const stream = new EventSource(address);
   stream.onopen = () => { mark.hidden = false; };
@@ -63,6 +64,50 @@ function keepFresh(address) {
   }
   addEventListener("pagehide", () => stream.close());
 }
+
+// A graph can be made smaller and larger, and begins where something stands.
+function equip(graph) {
+  const picture = graph.querySelector("svg");
+  const bar = document.createElement("div");
+  bar.className = "zoom";
+  let scale = 1;
+  const natural = picture.viewBox.baseVal.width;
+  const resize = (to) => {
+    scale = Math.min(2, Math.max(0.1, to));
+    const now = graph.querySelector("svg");
+    now.classList.remove("fits");
+    now.setAttribute("width", natural * scale);
+    now.setAttribute("height", now.viewBox.baseVal.height * scale);
+  };
+  const add = (label, said, act) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = label;
+    button.setAttribute("aria-label", said);
+    button.addEventListener("click", act);
+    bar.append(button);
+  };
+  add("−", "Smaller", () => resize(scale / 1.25));
+  add("Fit", "Fit the window", () => resize((graph.clientWidth - 16) / natural));
+  add("+", "Larger", () => resize(scale * 1.25));
+  const title = graph.parentElement.querySelector("h2");
+  const row = document.createElement("div");
+  row.className = "bar";
+  title?.replaceWith(row);
+  if (title) row.append(title, bar);
+  const fit = (graph.clientWidth - 16) / natural;
+  if (fit < 1 && graph.clientWidth > 700) resize(Math.max(0.6, fit));
+  document.addEventListener("refreshed", () => { if (scale !== 1) resize(scale); });
+  const here = picture.querySelector(".failed, .stands");
+  if (!here) return;
+  const [box, frame] = [here.getBoundingClientRect(), graph.getBoundingClientRect()];
+  graph.scrollTo(
+    box.left - frame.left - frame.width / 2 + box.width / 2,
+    box.top - frame.top - frame.height / 2 + box.height / 2,
+  );
+}
+
+document.querySelectorAll(".graph").forEach(equip);
 
 const stream = document.querySelector("main").dataset.stream;
 if (stream) keepFresh(stream);

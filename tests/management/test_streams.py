@@ -1,0 +1,263 @@
+"""Server-sent events of the running server over the real database."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from pymongo.database import Database
+
+from kikwiflow_worker.management import feeds as feeds_module
+from kikwiflow_worker.management.app import BASE_PATH
+from kikwiflow_worker.management.feeds import Feeds
+from kikwiflow_worker.management.server import ManagementServer
+from kikwiflow_worker.model.events import EventLevel
+from kikwiflow_worker.store.mongo.outbox import OutboxOptions
+from kikwiflow_worker.store.mongo.store import StoreOptions
+from tests.support.management import Managed, manage
+from tests.support.mongo import MongoServer
+
+pytestmark = pytest.mark.mongo
+
+PATIENCE_S = 10
+STOP_S = 5
+"""Less than what open requests are given to end by themselves."""
+
+
+@dataclass(slots=True)
+class Message:
+    """One server-sent event."""
+
+    event: str
+    id: str
+    data: Any
+
+
+@dataclass(slots=True)
+class Reader:
+    """A client of one stream."""
+
+    response: httpx.Response
+    lines: AsyncIterator[str]
+
+    async def next(self) -> Message | None:
+        """Return the next message; None if the stream has ended."""
+        async with asyncio.timeout(PATIENCE_S):
+            fields: dict[str, str] = {}
+            async for line in self.lines:
+                if not line and "data" in fields:
+                    data = json.loads(fields["data"])
+                    return Message(fields["event"], fields["id"], data)
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            return None
+
+    async def until(self, event: str) -> Message:
+        """Return the next message of one name."""
+        while message := await self.next():
+            if message.event == event:
+                return message
+        raise AssertionError(f"the stream ended without {event!r}")
+
+    async def rest(self) -> list[Message]:
+        """Return all messages up to the end."""
+        found = []
+        while message := await self.next():
+            found.append(message)
+        return found
+
+
+@dataclass(slots=True)
+class Served:
+    """The application on a port of loopback."""
+
+    managed: Managed
+    http: httpx.AsyncClient
+    feeds: Feeds
+    server: ManagementServer
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @asynccontextmanager
+    async def follow(self, path: str, **headers: str) -> AsyncIterator[Reader]:
+        """Read a stream in the block."""
+        async with self.http.stream("GET", f"{path}", headers=headers) as response:
+            assert response.status_code == 200, await response.aread()
+            assert response.headers["content-type"].startswith("text/event-stream")
+            yield Reader(response, response.aiter_lines())
+
+
+@pytest.fixture
+async def served(
+    mongo_server: MongoServer, data: Database[dict[str, Any]]
+) -> AsyncIterator[Served]:
+    """Serve the prepared database with all events stored."""
+    options = StoreOptions(outbox=OutboxOptions(EventLevel.FULL))
+    async with manage(mongo_server.uri, data, options=options) as managed:
+        server = ManagementServer(managed.app, "127.0.0.1:0")
+        base_url = f"http://127.0.0.1:{server.port}{BASE_PATH}"
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve())
+            async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as http:
+                yield Served(managed, http, managed.app.state.feeds, server)
+            server.stop()
+
+
+async def complete(served: Served, instance: Any) -> None:
+    task = await served.managed.task_of(instance)
+    await served.managed.kikwiflow.complete(task.id)
+
+
+async def test_a_reader_sees_an_instance_move_on(served: Served) -> None:
+    parcel = await served.managed.a_waiting_parcel()
+
+    async with served.follow(f"/process-instances/{parcel.id}/stream?interval=1") as reader:
+        first = await reader.until("state")
+        await complete(served, parcel)
+        moved = await reader.until("state")
+
+    assert first.data["activeNodes"] == {"APPROVE": {"tokens": 1, "failed": 0}}
+    assert moved.data["activeNodes"] == {"LATER": {"tokens": 1, "failed": 0}}
+    assert moved.data["status"] == "ACTIVE"
+
+
+async def test_events_are_told_once_each_and_in_their_order(served: Served) -> None:
+    parcel = await served.managed.a_waiting_parcel()
+    url = f"/process-instances/{parcel.id}/stream?interval=1"
+
+    async with served.follow(url) as reader:
+        told = [await reader.until("event") for _ in range(3)]
+        await complete(served, parcel)
+        told += [await reader.until("event")]
+
+    listed = await served.managed.kikwiflow.services.searches.list_events(parcel.id)
+    assert [message.data["id"] for message in told] == [each.event.id for each in listed.items]
+    assert listed.items[-1].event.type == "EXTERNAL_TASK_COMPLETED"
+
+
+async def test_who_comes_back_gets_only_what_is_new(served: Served) -> None:
+    parcel = await served.managed.a_waiting_parcel()
+    url = f"/process-instances/{parcel.id}/stream?interval=1&events=false"
+    async with served.follow(url) as reader:
+        known = await reader.until("state")
+
+    async with served.follow(url, **{"Last-Event-ID": known.id}) as reader:
+        await complete(served, parcel)
+        message = await reader.until("state")
+
+    assert message.data["activeNodes"].keys() == {"LATER"}
+
+
+async def test_the_stream_of_an_instance_ends_with_it_and_is_not_asked_for_again(
+    served: Served,
+) -> None:
+    parcel = await served.managed.a_waiting_parcel()
+    url = f"/process-instances/{parcel.id}/stream?interval=1&events=false"
+
+    async with served.follow(url) as reader:
+        await served.managed.kikwiflow.cancel(parcel.id)
+        messages = await reader.rest()
+    again = await served.http.get(url, headers={"Last-Event-ID": messages[-1].id})
+
+    assert [message.event for message in messages][-2:] == ["state", "end"]
+    assert messages[-2].data["status"] == "CANCELLED"
+    assert again.status_code == 204
+
+
+async def test_a_definition_s_counts_are_told_when_they_change(served: Served) -> None:
+    definition_id = await served.managed.deploy()
+
+    async with served.follow(f"/process-definitions/{definition_id}/stream?interval=1") as reader:
+        nothing = await reader.until("state")
+        await served.managed.a_waiting_parcel()
+        running = await reader.until("state")
+
+    assert nothing.data["running"] == {"total": 0, "isCapped": False}
+    assert running.data["running"]["total"] == 1
+    assert nothing.data["flowNodes"]["APPROVE"]["running"] == 0
+
+
+async def test_incidents_are_told_as_they_open_and_are_put_right(served: Served) -> None:
+    async with served.follow("/incidents/stream?interval=1") as reader:
+        none = await reader.until("state")
+        incident = await served.managed.a_failed_parcel()
+        opened = await reader.until("state")
+        await served.managed.kikwiflow.retry_incident(incident.id)
+        retried = await reader.until("state")
+
+    assert none.data == {"open": {"total": 0, "isCapped": False}, "newest": []}
+    assert [each["id"] for each in opened.data["newest"]] == [incident.id]
+    assert retried.data["open"]["total"] == 0
+
+
+async def test_a_stream_of_what_is_not_there_is_a_problem(served: Served) -> None:
+    answers = [
+        await served.http.get(path)
+        for path in (
+            "/process-instances/nothing/stream",
+            "/process-definitions/nothing/stream",
+            "/incidents/stream?interval=0.1",
+            "/incidents/stream?intervall=2",
+        )
+    ]
+
+    assert [answer.status_code for answer in answers] == [404, 404, 400, 400]
+    assert {answer.headers["content-type"] for answer in answers} == {"application/problem+json"}
+
+
+async def test_nobody_follows_what_is_another_tenant_s(served: Served) -> None:
+    parcel = await served.managed.a_waiting_parcel(tenant_id="acme")
+    await served.managed.a_failed_parcel("PARCEL-2", tenant_id="acme")
+    url = f"/process-instances/{parcel.id}/stream"
+
+    other = {"X-Tenant-Id": "bolt"}
+    answer = await served.http.get(url, headers=other)
+    async with (
+        served.follow("/incidents/stream", **other) as strange,
+        served.follow("/incidents/stream", **{"X-Tenant-Id": "acme"}) as own,
+        served.follow(url, **{"X-Tenant-Id": "acme"}) as mine,
+    ):
+        seen = await strange.until("state"), await own.until("state")
+        state = await mine.until("state")
+
+    assert answer.status_code == 404
+    assert [message.data["open"]["total"] for message in seen] == [0, 1]
+    assert state.data["id"] == parcel.id
+
+
+async def test_streams_end_when_the_server_stops(served: Served) -> None:
+    async with served.follow("/incidents/stream?interval=60") as reader:
+        await reader.until("state")
+        begun = asyncio.get_running_loop().time()
+
+        served.server.stop()
+        rest = await reader.rest()
+
+    assert rest == []
+    assert asyncio.get_running_loop().time() - begun < STOP_S
+
+
+async def test_nothing_is_looked_at_for_a_reader_who_has_gone(served: Served) -> None:
+    async with served.follow("/incidents/stream?interval=1") as reader:
+        await reader.until("state")
+        assert served.feeds.readers == 1
+
+    async with asyncio.timeout(PATIENCE_S):
+        while served.feeds.readers:
+            await asyncio.sleep(0.02)
+
+
+async def test_more_streams_than_a_server_can_bear_are_refused(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds_module, "MOST_READERS", 1)
+    async with served.follow("/incidents/stream") as reader:
+        await reader.until("state")
+        answer = await served.http.get("/incidents/stream")
+
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "TOO_MANY_STREAMS"
+    assert answer.headers["retry-after"]
