@@ -1,41 +1,18 @@
 """The outbox relay on a real replica set: at least once, in order, past what the sink does not take."""
 
-from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
 
 import pytest
-from pymongo import MongoClient
 
 from kikwiflow_worker.errors import ConflictError
 from kikwiflow_worker.relay.message import Message
 from kikwiflow_worker.relay.sinks import RefusedError
 from kikwiflow_worker.store.relay import EventQuery, RelayStatus, slice_of
-from tests.support.mongo import MongoServer
-from tests.support.relay import SINK, ListSink, RelayBench
+from tests.support.relay import SINK, ListSink, RelayBench, bench
+
+__all__ = ["bench"]
 
 pytestmark = pytest.mark.mongo
-
-
-@pytest.fixture(scope="module")
-def relay_database(mongo_server: MongoServer) -> Iterator[str]:
-    """Return a database for all tests of this module: its indexes are made once."""
-    name = f"kikwi_test_{uuid4().hex[:12]}"
-    yield name
-    with MongoClient[dict[str, object]](mongo_server.uri) as client:
-        for collection in client[name].list_collection_names():
-            client[name].drop_collection(collection)
-
-
-@pytest.fixture
-async def bench(mongo_server: MongoServer, relay_database: str) -> AsyncIterator[RelayBench]:
-    bench = RelayBench(mongo_server.uri, relay_database)
-    await bench.store.prepare()
-    for collection in (bench.events, bench.collections.outbox_slices, bench.collections.meta):
-        await collection.delete_many({"_id": {"$ne": "schema"}})
-    await bench.store.relay_care.register(SINK)
-    yield bench
-    await bench.client.close()
 
 
 def refusing(*ids: str, how: type[Exception] = OSError) -> ListSink:

@@ -2,12 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 from pymongo import AsyncMongoClient
+from pymongo.database import Database
 
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.definition import ProcessDefinition
@@ -21,6 +23,8 @@ from kikwiflow_worker.store.mongo.driver import open_database
 from kikwiflow_worker.store.mongo.outbox import Outbox, OutboxOptions
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.telemetry import Metrics
+from tests.support.mongo import MongoServer
+from tests.support.stores import Json
 
 SINK = "list"
 OPTIONS = OutboxOptions(EventLevel.FULL)
@@ -110,6 +114,19 @@ def an_event(event_id: str, instance: str) -> OutboxEvent:
 def taken_ids(sinks: Sequence[ListSink]) -> list[str]:
     """Return the ids that any of the sinks took, with repetitions."""
     return [message.id for sink in sinks for message in sink.taken]
+
+
+@pytest.fixture
+async def bench(mongo_server: MongoServer, data: Database[Json]) -> AsyncIterator[RelayBench]:
+    """Return the prepared database, with a relay registered while the test lasts."""
+    bench = RelayBench(mongo_server.uri, data.name)
+    await bench.store.ping()
+    await bench.store.relay_care.register(SINK)
+
+    yield bench
+
+    await bench.store.relay_care.retire()
+    await bench.client.close()
 
 
 async def _no_definition(_: str) -> ProcessDefinition | None:

@@ -128,7 +128,7 @@ async def _show(
     task = await _open_task(caller, task_id)
     definition = await caller.services.definitions.find(task.definition_id)
     instance = await instances.get_instance(caller.services, task.instance_id)
-    policy = await policy_of(caller, instance)
+    visible = (await policy_of(caller, instance)).visible(instance.variables)
     deadlines = await caller.services.searches.find_deadlines([task.id])
     return render(
         request,
@@ -141,8 +141,8 @@ async def _show(
         pending=len(task.pending_keys),
         is_for_people=task.type is ExternalTaskType.TASK,
         decisions=decisions_of(definition, task.node_id),
-        variables={name: value for name, value in policy.visible(instance.variables).items()},
-        masked=sorted(name for name in instance.variables if not policy.may_read(name)),
+        variables=visible,
+        masked=sorted(instance.variables.keys() - visible.keys()),
         given=given or {},
         problem=problem,
     )
