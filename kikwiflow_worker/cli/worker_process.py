@@ -51,6 +51,7 @@ def run_worker_process(settings: Settings) -> None:
     collectors = CollectorRegistry()
     metrics = Metrics(collectors, version=__version__, instance=options.instance_name)
     health = HealthState(SystemClock())
+    metrics.up.set_function(lambda: health.last_readiness().is_ok)
     with database_address(settings) as address:
         server = (
             HealthServer(settings.health_address, health, metrics)

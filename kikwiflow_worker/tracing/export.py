@@ -51,7 +51,7 @@ def tracing_to(
         yield otel.OpenTelemetryTracing(version=version)
         return
     exporter = otel.otlp_exporter() if export is TraceExport.OTLP else otel.line_exporter()
-    provider = otel.provider_for(exporter, service=service, instance=instance, version=version)
+    provider = otel.set_up_provider(exporter, service=service, instance=instance, version=version)
     otel.instrument_driver(provider)
     try:
         yield otel.OpenTelemetryTracing(version=version, provider=provider)

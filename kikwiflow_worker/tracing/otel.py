@@ -109,10 +109,13 @@ def _remote(context: SpanContext) -> trace.Span:
     return trace.NonRecordingSpan(context)
 
 
-def provider_for(
+def set_up_provider(
     exporter: SpanExporter, *, service: str, instance: str | None, version: str
 ) -> TracerProvider:
-    """Return a provider that sends spans to ``exporter``, in the background; ``OTEL_SERVICE_NAME`` wins over ``service``."""
+    """Set up the provider of this process, so that handlers use it too; it sends spans to ``exporter`` in the background.
+
+    ``OTEL_SERVICE_NAME`` wins over ``service``.
+    """
     attributes = {
         "service.name": os.environ.get("OTEL_SERVICE_NAME", service),
         "service.version": version,
@@ -120,6 +123,7 @@ def provider_for(
     }
     provider = TracerProvider(resource=Resource.create(attributes))
     provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
     return provider
 
 

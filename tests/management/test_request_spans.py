@@ -26,9 +26,7 @@ def exported() -> InMemorySpanExporter:
 
 
 @pytest.fixture
-async def api(
-    managed: Managed, exported: InMemorySpanExporter
-) -> AsyncIterator[httpx.AsyncClient]:
+async def api(managed: Managed, exported: InMemorySpanExporter) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the API of a server that makes spans."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exported))
