@@ -1,5 +1,6 @@
 """What people who watch the dashboard cost a busy worker."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -28,7 +29,10 @@ _LISTS = ("overview", "instances", "tasks", "incidents", "retrying", "timers", "
 
 
 async def run(site: Site, plan: Plan) -> Section:
-    """Measure steps a second of one worker with and without readers, in turns, on the same work."""
+    """Measure steps a second of one worker with and without readers, in turns, on the same work.
+
+    Readers are there for one interval before anything is counted: people open their tabs once.
+    """
     alone: list[Rate] = []
     watched: list[Rate] = []
     looks: list[dict[str, Any]] = []
@@ -41,10 +45,12 @@ async def run(site: Site, plan: Plan) -> Section:
             _dashboard(database) as (url, pid),
         ):
             window = {"warm_up_s": plan.warm_up_s, "window_s": plan.window_s * _WINDOWS}
+            settle_s = _INTERVAL_S * min(1.0, plan.scale * 10)
             for _ in range(plan.rounds):
                 alone.append(measure(site, workers, **window))
                 used, began = cpu_s(pid), time.monotonic()
-                with _readers(url, paths, seconds=sum(window.values())) as tabs:
+                with _readers(url, paths, seconds=settle_s + sum(window.values())) as tabs:
+                    await asyncio.sleep(settle_s)
                     watched.append(measure(site, workers, **window))
                 looks.append(json.loads(tabs.communicate(timeout=_READY_S)[0]))
                 shares.append((cpu_s(pid) - used) / (time.monotonic() - began))
@@ -58,7 +64,7 @@ async def _paths(database: Database) -> list[str]:
     paths = [f"/dashboard/{name}" for name in _LISTS]
     return [
         *paths,
-        f"/dashboard/definitions/{definition.id}",
+        f"/dashboard/definitions/{definition.key}",
         f"/dashboard/instances/{instance.id}",
     ]
 

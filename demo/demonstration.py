@@ -44,7 +44,7 @@ class Demo:
     ) -> None:
         self._options = options
         self._kikwiflow = kikwiflow
-        self.screen = screen
+        self._screen = screen
         self._progress = progress
         self._cases = plan(options.instances)
         self._case_of: dict[str, Case] = {}
@@ -65,27 +65,27 @@ class Demo:
         await self._deploy()
         self._start_workers()
         await asyncio.gather(*(worker.wait_until_ready() for worker in self._progress.workers))
-        self.screen.note("both workers are ready", "green")
-        began = self.screen.seconds
+        self._screen.note("both workers are ready", "green")
+        began = self._screen.seconds
         try:
             async with asyncio.timeout(_LIMIT_S), asyncio.TaskGroup() as group:
                 for part in (self._start_instances, self._be_people, self._kill_one, self._watch):
                     group.create_task(part())
         except TimeoutError:
-            self.screen.note(f"not finished after {_LIMIT_S:.0f} s", "bold red")
-        self._work_seconds = self.screen.seconds - began
+            self._screen.note(f"not finished after {_LIMIT_S:.0f} s", "bold red")
+        self._work_seconds = self._screen.seconds - began
         await asyncio.to_thread(stop, self._progress.workers)
-        self.screen.note("the workers are stopped with SIGTERM")
+        self._screen.note("the workers are stopped with SIGTERM")
 
     async def conclude(self) -> bool:
         """Print what happened; return whether all of it is right. The workers must have stopped."""
-        console, workers = self.screen.console, self._progress.workers
+        console, workers = self._screen.console, self._progress.workers
         ended = await read_end(self._kikwiflow)
         logs = summarize(workers)
         transfers = Bank(self._options.directory / "bank").transfers()
         checks = check(self._cases, ended, transfers, self._orphans, logs)
         figures = Figures(
-            seconds=self.screen.seconds,
+            seconds=self._screen.seconds,
             work_seconds=self._work_seconds,
             peak_per_s=self._progress.peak_per_s,
             people_answers=self._answers,
@@ -108,14 +108,14 @@ class Demo:
             deployed = (await self._kikwiflow.deploy(PROCESSES / f"{key}.kikwi")).definition
             total = sum(case.definition_key == deployed.key for case in self._cases)
             self._progress.rows[deployed.key] = Row(deployed.name or deployed.key, total)
-        self.screen.note(f"{len(KEYS) + len(CALLED)} process definitions are deployed")
+        self._screen.note(f"{len(KEYS) + len(CALLED)} process definitions are deployed")
 
     def _start_workers(self) -> None:
         directory = self._options.directory
         for name in (_VICTIM, "demo-2"):
             worker = WorkerProcess.start(name, directory, bank=directory / "bank")
             self._progress.workers.append(worker)
-            self.screen.note(
+            self._screen.note(
                 f"$ {command_line(name, directory)} ...  (pid {worker.process.pid})", "cyan"
             )
 
@@ -128,7 +128,7 @@ class Demo:
             if number % 10 == 9:
                 await self._start(case)
                 self._repeated_starts += 1
-        self.screen.note(f"all {len(self._cases)} instances are started")
+        self._screen.note(f"all {len(self._cases)} instances are started")
 
     async def _start(self, case: Case) -> None:
         instance = await self._kikwiflow.start(
@@ -180,7 +180,7 @@ class Demo:
         # What the dead worker had sent may still be carried out; after that nobody but a rescuer touches its tasks.
         await asyncio.sleep(0.3)
         self._orphans = frozenset(await self._locked_by(victim))
-        self.screen.note(
+        self._screen.note(
             f"$ kill -9 {victim.process.pid}   {victim.name} dies and leaves {len(self._orphans)} tasks locked",
             "bold red",
         )
@@ -201,25 +201,25 @@ class Demo:
         while progress.done < len(self._cases) and not progress.open_incidents:
             await asyncio.sleep(_LOOK_S)
             await self._refresh()
-            self.screen.update()
+            self._screen.update()
             if self._orphans and not rescue_is_told and not await self._still_orphaned():
                 rescue_is_told = True
-                self.screen.note("its locks have lapsed: demo-2 has taken the tasks over", "green")
+                self._screen.note("its locks have lapsed: demo-2 has taken the tasks over", "green")
                 await self._tell_of_arrivals()
             if not any(worker.is_alive for worker in progress.workers):
                 logs = ", ".join(str(worker.log) for worker in progress.workers)
                 raise WorkerFailedError(f"no worker is left; their logs are {logs}")
         self._is_over.set()
         if progress.open_incidents:
-            self.screen.note("an incident is open: a person would have to look", "bold red")
+            self._screen.note("an incident is open: a person would have to look", "bold red")
         else:
-            self.screen.note("everything has ended", "bold green")
+            self._screen.note("everything has ended", "bold green")
 
     async def _tell_of_arrivals(self) -> None:
         """Say so if the worker died in the moment between the end of a branch and telling its join."""
         page = await self._kikwiflow.list_tasks(TaskQuery(status=TaskStatus.ARRIVED), limit=500)
         if page.items and page.items[0].created_at < self._killed_at:
-            self.screen.note(
+            self._screen.note(
                 "a branch ended in the moment of the kill; its join is told after a safety interval",
                 "yellow",
             )

@@ -13,10 +13,16 @@ from scenario import CALLED, KEYS, PROCESSES
 from workers import Program, WorkerProcess, free_port, launch, stop
 
 from kikwiflow_worker.client import Kikwiflow
+from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import ProcessInstance
+from kikwiflow_worker.store.mongo.outbox import OutboxOptions
+from kikwiflow_worker.store.mongo.store import StoreOptions
 
 WORKERS = ("desk-1", "desk-2")
 DASHBOARD_PORT = 8090
+_SURROUNDINGS = {"KIKWIFLOW_EVENTS": EventLevel.FULL.value}
+"""Of all processes: the dashboard shows the path of an instance from its events."""
+
 _APPEAR_S = 30.0
 _LOOK_S = 0.2
 
@@ -68,11 +74,12 @@ class Desk:
 
 
 async def operate(
-    kikwiflow: Kikwiflow, directory: Path, console: Console, programs: list[Program]
+    uri: str, database: str, directory: Path, console: Console, programs: list[Program]
 ) -> None:
     """Keep everything running until SIGINT or SIGTERM, and say where.
 
     Args:
+        uri: Of the database that ``directory`` holds.
         programs: What is started is added to it; whoever calls stops them.
 
     Raises:
@@ -83,7 +90,7 @@ async def operate(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, is_over.set)
     try:
-        opening = asyncio.ensure_future(_open(kikwiflow, directory, programs))
+        opening = asyncio.ensure_future(_open(uri, database, directory, programs))
         ending = asyncio.ensure_future(is_over.wait())
         await asyncio.wait({opening, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not opening.done():
@@ -98,19 +105,28 @@ async def operate(
     await asyncio.to_thread(stop, programs)
 
 
-async def _open(kikwiflow: Kikwiflow, directory: Path, programs: list[Program]) -> Desk:
-    for key in (*CALLED, *KEYS):
-        await kikwiflow.deploy(PROCESSES / f"{key}.kikwi")
+async def _open(uri: str, database: str, directory: Path, programs: list[Program]) -> Desk:
     bank = directory / "bank"
-    workers = [WorkerProcess.start(name, directory, bank=bank) for name in WORKERS]
+    workers = [
+        WorkerProcess.start(name, directory, bank=bank, more=_SURROUNDINGS) for name in WORKERS
+    ]
     dashboard = _start_dashboard(directory)
     programs += [*workers, dashboard]
-    await asyncio.gather(*(program.wait_until_ready() for program in programs[-3:]))
-    started = [
-        await kikwiflow.start(each.definition_key, each.business_key, variables=each.variables)
-        for each in (FAILED, *OTHERS)
-    ]
-    await _until_something_is_to_do(kikwiflow)
+    await asyncio.gather(*(program.wait_until_ready() for program in (*workers, dashboard)))
+    options = StoreOptions(outbox=OutboxOptions(level=EventLevel.FULL))
+    async with Kikwiflow.connect(uri, database=database, options=options) as kikwiflow:
+        for key in (*CALLED, *KEYS):
+            await kikwiflow.deploy(PROCESSES / f"{key}.kikwi")
+        started = [
+            await kikwiflow.start(
+                each.definition_key,
+                each.business_key,
+                variables=each.variables,
+                started_by="demo",
+            )
+            for each in (FAILED, *OTHERS)
+        ]
+        await _until_something_is_to_do(kikwiflow)
     return Desk(workers, dashboard, started[0])
 
 
@@ -127,7 +143,7 @@ async def _until_something_is_to_do(kikwiflow: Kikwiflow) -> None:
 def _start_dashboard(directory: Path) -> Program:
     port, log = _dashboard_port(), directory / "dashboard.log"
     arguments = ["serve", "--address", f"127.0.0.1:{port}", "--embedded", f"{directory}/mongodb"]
-    process = launch(arguments, log, bank=directory / "bank")
+    process = launch(arguments, log, bank=directory / "bank", more=_SURROUNDINGS)
     return Program("dashboard", process, port, log, probe="kikwiflow/api/v1/openapi.json")
 
 

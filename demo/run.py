@@ -28,19 +28,20 @@ _DATABASE = "kikwiflow"
 
 
 async def _demonstrate(options: Options, uri: str, screen: Screen, progress: Progress) -> bool:
+    if not options.instances:
+        return True
     async with Kikwiflow.connect(uri, database=_DATABASE) as kikwiflow:
-        is_right = (
-            await _show(Demo(options, kikwiflow, screen, progress)) if options.instances else True
-        )
-        if options.keep:
-            await operate(kikwiflow, options.directory, screen.console, progress.programs)
-        return is_right
+        demo = Demo(options, kikwiflow, screen, progress)
+        with screen.live():
+            await demo.run()
+        return await demo.conclude()
 
 
-async def _show(demo: Demo) -> bool:
-    with demo.screen.live():
-        await demo.run()
-    return await demo.conclude()
+async def _all(options: Options, uri: str, screen: Screen, progress: Progress) -> bool:
+    is_right = await _demonstrate(options, uri, screen, progress)
+    if options.keep:
+        await operate(uri, _DATABASE, options.directory, screen.console, progress.programs)
+    return is_right
 
 
 def _run(options: Options, screen: Screen, progress: Progress) -> bool:
@@ -55,7 +56,7 @@ def _run(options: Options, screen: Screen, progress: Progress) -> bool:
             client.drop_database(_DATABASE)
         screen.note(f"MongoDB is ready (pid {mongo.pid})")
         try:
-            return asyncio.run(_demonstrate(options, mongo.uri, screen, progress))
+            return asyncio.run(_all(options, mongo.uri, screen, progress))
         finally:
             # From here on nothing interrupts the clean-up; each wait in it is bounded.
             signal.signal(signal.SIGINT, signal.SIG_IGN)

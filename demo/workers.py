@@ -92,10 +92,13 @@ class WorkerProcess(Program):
     attempts: int = 0
 
     @classmethod
-    def start(cls, name: str, directory: Path, *, bank: Path) -> "WorkerProcess":
-        """Start a worker on the embedded database of ``directory``."""
+    def start(
+        cls, name: str, directory: Path, *, bank: Path, more: Mapping[str, str] | None = None
+    ) -> "WorkerProcess":
+        """Start a worker on the embedded database of ``directory``; ``more`` is added to its environment."""
         port, log = free_port(), directory / f"{name}.log"
-        return cls(name, launch(_options(name, directory, port), log, bank=bank), port, log)
+        process = launch(_options(name, directory, port), log, bank=bank, more=more)
+        return cls(name, process, port, log)
 
     async def look(self) -> None:
         """Read the metrics; a worker that does not answer keeps its last figures."""

@@ -7,6 +7,7 @@ python scripts/docs.py --check    report what is out of date or broken; exit 1 i
 import argparse
 import importlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ import click
 
 from kikwiflow_worker import errors
 from kikwiflow_worker.cli.app import cli
+from kikwiflow_worker.management.app import description
+from kikwiflow_worker.management.problems import codes_reference
 from kikwiflow_worker.model.limits import LIMITS
 from kikwiflow_worker.settings import Settings, settings_reference
 from kikwiflow_worker.store.mongo.collections import COLLECTION_NAMES, INDEXES, SCHEMA_VERSION
@@ -162,6 +165,18 @@ def field_cases() -> str:
     return page()
 
 
+def problem_codes() -> str:
+    return (
+        "# Problem codes\n\nWhat the [HTTP API](../howto/use-the-http-api.md) refuses a request with: the `code` of a problem "
+        "document (RFC 9457). A code never changes its meaning; `detail` is for people and may change. [openapi.json](openapi.json) says "
+        "which operation has which.\n\n" + codes_reference()
+    )
+
+
+def openapi() -> str:
+    return json.dumps(description(), indent=1) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": command_line,
     "configuration.md": configuration,
@@ -172,14 +187,21 @@ PAGES: dict[str, Callable[[], str]] = {
     "indexes.md": stored_documents,
     "limits.md": limits,
     "metrics.md": metrics,
+    "openapi.json": openapi,
+    "problem-codes.md": problem_codes,
 }
+
+
+def _generated(name: str) -> str:
+    """Return the whole content of a page; JSON has no place for a note."""
+    return PAGES[name]() if name.endswith(".json") else NOTE + PAGES[name]()
 
 
 def outdated() -> list[str]:
     found = []
-    for name, content in PAGES.items():
+    for name in PAGES:
         path = REFERENCE / name
-        if not path.exists() or path.read_text() != NOTE + content():
+        if not path.exists() or path.read_text() != _generated(name):
             found.append(f"docs/reference/{name} is out of date; run `make docs`")
     return found
 
@@ -210,8 +232,8 @@ def main() -> int:
         )
         return 1 if problems else 0
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    for name, content in PAGES.items():
-        (REFERENCE / name).write_text(NOTE + content())
+    for name in PAGES:
+        (REFERENCE / name).write_text(_generated(name))
         print(f"wrote docs/reference/{name}")
     return 0
 

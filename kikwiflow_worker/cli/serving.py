@@ -75,6 +75,7 @@ def run_server_process(settings: Settings, address: str) -> None:
         ConfigurationError: The settings or the server's set-up do not allow it, or the address cannot be used.
         StoreUnavailableError: The database does not answer at the start; later outages are waited out.
     """
+    authentication_options(settings).check(address)
     configure_logging(settings.log_level, settings.log_format, sys.stdout)
     with database_address(settings) as database:
         asyncio.run(_serve(settings, database, address))

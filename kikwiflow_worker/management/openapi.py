@@ -116,12 +116,18 @@ def describe(app: FastAPI, base_path: str) -> Json:
     for generated in ("HTTPValidationError", "ValidationError"):
         schemas.pop(generated, None)
     schemas["Problem"] = PROBLEM_SCHEMA
-    document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    document["components"] |= {
+        "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        "parameters": {"IdempotencyKey": _IDEMPOTENCY_PARAMETER},
+        "headers": {"RequestId": _REQUEST_ID_HEADER, "Replayed": _REPLAYED_HEADER},
+    }
     for path, method, operation in _operations(document):
         if path.startswith(base_path):
             _add_common(method, operation)
         for response in operation["responses"].values():
-            response.setdefault("headers", {})[REQUEST_ID] = _REQUEST_ID_HEADER
+            response.setdefault("headers", {})[REQUEST_ID] = {
+                "$ref": "#/components/headers/RequestId"
+            }
         _add_links(operation)
     return document
 
@@ -131,7 +137,7 @@ def query_parameters(document: Json, operation_id: str) -> list[str]:
     for _, _, operation in _operations(document):
         if operation["operationId"] == operation_id:
             found = operation.get("parameters", ())
-            return sorted(each["name"] for each in found if each["in"] == "query")
+            return sorted(each["name"] for each in found if each.get("in") == "query")
     return []
 
 
@@ -173,10 +179,14 @@ def _add_common(method: str, operation: Json) -> None:
         codes = list(dict.fromkeys([*(Code[name] for name in declared), *more]))
         responses[status] = refused_with(codes)
     if method == "post":
-        operation.setdefault("parameters", []).append(_IDEMPOTENCY_PARAMETER)
+        operation.setdefault("parameters", []).append(
+            {"$ref": "#/components/parameters/IdempotencyKey"}
+        )
         for status, response in responses.items():
             if status.startswith("2"):
-                response.setdefault("headers", {})[REPLAYED] = _REPLAYED_HEADER
+                response.setdefault("headers", {})[REPLAYED] = {
+                    "$ref": "#/components/headers/Replayed"
+                }
 
 
 def _add_links(operation: Json) -> None:

@@ -117,7 +117,7 @@ class Round:
 
     Attributes:
         delivered: What the sink took.
-        failed: What it did not take, at most one of each instance. What follows in those instances is held.
+        failed: What it did not take, at most one of each instance. What follows in those is held by the next claim.
         failures: What the slice's count of rounds without success becomes.
         pause: How long nobody need look at the slice.
     """

@@ -51,9 +51,8 @@ def refuses(*codes: Code) -> Responses:
 
 def refused_with(codes: list[Code]) -> dict[str, Any]:
     """Return the description of one status that these codes have."""
-    text = " ".join(f"{code.value}: {code.meaning}" for code in codes)
     names = [code.value for code in codes]
-    return {"description": text, "content": _REFERENCE, CODES: names}
+    return {"description": " or ".join(names), "content": _REFERENCE, CODES: names}
 
 
 CODES = "x-codes"

@@ -14,7 +14,7 @@ from kikwiflow_worker.management.web.graph_marks import (
     changes_between,
     figures_marks,
 )
-from kikwiflow_worker.management.web.navigation import link
+from kikwiflow_worker.management.web.navigation import link, stream_of
 from kikwiflow_worker.management.web.pages import page_router, render
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.operations.instances import get_definition
@@ -78,8 +78,7 @@ async def show_definition(
         "definition.html",
         caller=caller,
         definition=definition,
-        stream="",
-        stream_events="",
+        stream=stream_of(request, "process-definitions", definition.id, interval=5),
         graph=graph,
         figures={node.id: figures[node.id] for node in drawing.nodes if node.id in figures},
         is_measured_in_part=len(definition.flow_nodes) > MEASURED_NODES,

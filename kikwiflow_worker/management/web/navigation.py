@@ -47,6 +47,12 @@ def link_here(request: Request, **changes: object) -> str:
     return quote(own if own.startswith(root) else root + own) + _query(query)
 
 
+def stream_of(request: Request, kind: str, of_id: str, **query: object) -> str:
+    """Return the address of the server-sent events of an instance or a version; ``kind`` as in the API's paths."""
+    base = request.url_for("stream_incidents").path.removesuffix("/incidents/stream")
+    return f"{base}/{kind}/{quote(of_id, safe='')}/stream{_query(query)}"
+
+
 def is_within(request: Request, place: Place) -> bool:
     """Return whether the present page belongs to ``place``."""
     root = f"{request.scope.get('root_path', '')}{DASHBOARD_PATH}{place.path}"

@@ -157,7 +157,6 @@ class MongoRelay:
             await self._record_delivered(result.delivered, now, session)
             for failed in result.failed:
                 await self._record_failed(failed, now, session)
-            await self._hold(_followers(claimed, result), session)
             return True
 
         return await self._transactions.run(
@@ -221,11 +220,6 @@ class MongoRelay:
         update = {"$set": fields, "$unset": gone}
         await settled(self._events.update_one({"_id": failed.event.id}, update, session=session))
 
-    async def _hold(self, followers: list[str], session: Session) -> None:
-        if followers:
-            found = {"_id": {"$in": followers}}
-            await settled(self._events.update_many(found, HELD, session=session))
-
     async def measure(self) -> RelayMeasures:
         """Return how far the relay is behind."""
         with translated("measuring the relay"):
@@ -249,14 +243,3 @@ class MongoRelay:
             )
         lag = (self._time.now() - oldest["timestamp"]).total_seconds() if oldest else 0.0
         return RelayMeasures(counts=counts, cap=COUNT_CAP, lag_s=max(0.0, lag))
-
-
-def _followers(claimed: ClaimedSlice, result: Round) -> list[str]:
-    """Return the events of the round that come behind one that failed in it."""
-    failed = {one.event.instance_id: one.event.id for one in result.failed}
-    done = {one.id for one in result.delivered}
-    return [
-        one.id
-        for one in claimed.events
-        if one.instance_id in failed and one.id not in done and one.id != failed[one.instance_id]
-    ]

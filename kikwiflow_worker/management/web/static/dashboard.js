@@ -36,6 +36,10 @@ document.addEventListener("click", (event) => {
   openDialog(link).catch(() => location.assign(link.href));
 });
 
+function holdsFocus(element) {
+  return element !== document.activeElement && element.contains(document.activeElement);
+}
+
 // <main data-stream="…">: at every event of the stream the elements with data-live are taken anew from this page.
 function keepFresh(address) {
   const mark = document.getElementById("live");
@@ -45,7 +49,7 @@ function keepFresh(address) {
     const fresh = await pageAt(location.href);
     for (const old of document.querySelectorAll("[data-live]")) {
       const now = fresh.getElementById(old.id);
-      if (!now || now.innerHTML === old.innerHTML || old.contains(document.activeElement)) continue;
+      if (!now || now.innerHTML === old.innerHTML || holdsFocus(old)) continue;
       const open = [...old.querySelectorAll("details[id][open]")].map((each) => each.id);
       const table = old.querySelector(".scroll");
       const left = table ? table.scrollLeft : 0;
@@ -55,14 +59,27 @@ function keepFresh(address) {
     }
     document.dispatchEvent(new Event("refreshed"));
   };
-  const stream = new EventSource(address);
-  stream.onopen = () => { mark.hidden = false; };
-  stream.onerror = () => { mark.hidden = true; };
-  const soon = () => { timer ??= setTimeout(() => refresh().catch(() => {}), 400); };
-  for (const name of (document.querySelector("main").dataset.events || "message").split(" ")) {
-    stream.addEventListener(name, soon);
-  }
+  const soon = () => { timer ??= setTimeout(() => refresh().catch(() => {}), 300); };
+  let stream = null;
+  const follow = () => {
+    stream = new EventSource(address);
+    stream.onopen = () => { mark.hidden = false; };
+    stream.onerror = () => { mark.hidden = true; };
+    stream.addEventListener("state", soon);
+    stream.addEventListener("end", () => {
+      stream.close();
+      mark.hidden = true;
+      soon();
+    });
+  };
+  // Nobody looks at a hidden tab: it costs the server nothing.
+  document.addEventListener("visibilitychange", () => {
+    stream.close();
+    if (document.visibilityState === "visible") follow();
+    else mark.hidden = true;
+  });
   addEventListener("pagehide", () => stream.close());
+  follow();
 }
 
 // A graph can be made smaller and larger, and begins where something stands.
@@ -96,7 +113,7 @@ function equip(graph) {
   title?.replaceWith(row);
   if (title) row.append(title, bar);
   const fit = (graph.clientWidth - 16) / natural;
-  if (fit < 1 && graph.clientWidth > 700) resize(Math.max(0.6, fit));
+  if (fit < 1 && graph.clientWidth > 700) resize(Math.max(0.7, fit));
   document.addEventListener("refreshed", () => { if (scale !== 1) resize(scale); });
   const here = picture.querySelector(".failed, .stands");
   if (!here) return;
