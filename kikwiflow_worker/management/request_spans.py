@@ -33,9 +33,10 @@ class RequestSpans:
             async def answer(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     status = int(message["status"])
-                    span.note({"http.response.status_code": status, "http.route": route_of(scope)})
+                    span.note({"http.response.status_code": status})
                     if status >= 500:
                         span.failed(str(status), "the request was answered with an error")
                 await send(message)
 
             await self.app(scope, receive, answer)
+            span.note({"http.route": route_of(scope)})
