@@ -80,12 +80,13 @@ def create_app(
     app.add_middleware(Remembering)
     app.add_middleware(Auditing)
     app.add_middleware(Protection, hosts=hosts)
-    app.add_middleware(RequestSpans, tracing=backend.services.tracing)
+    prefixes = (base_path, DASHBOARD_PATH)
+    app.add_middleware(RequestSpans, tracing=backend.services.tracing, prefixes=prefixes)
     app.add_middleware(
         RequestLog,
         clock=clock or SystemClock(),
         metrics=RequestMetrics(asked.registry),
-        prefixes=(base_path, DASHBOARD_PATH),
+        prefixes=prefixes,
     )
     return app
 

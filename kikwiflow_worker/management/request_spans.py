@@ -1,5 +1,6 @@
 """A span around each request, in the trace that its ``traceparent`` header names."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -13,10 +14,15 @@ _HEADER = "traceparent"
 
 @dataclass(frozen=True, slots=True)
 class RequestSpans:
-    """The middleware; what a request creates belongs to the trace of whoever made it."""
+    """The middleware; what a request creates belongs to the trace of whoever made it.
+
+    Attributes:
+        prefixes: Paths under which routes are served.
+    """
 
     app: ASGIApp
     tracing: Tracing
+    prefixes: Sequence[str] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -39,4 +45,4 @@ class RequestSpans:
                 await send(message)
 
             await self.app(scope, receive, answer)
-            span.note({"http.route": route_of(scope)})
+            span.note({"http.route": route_of(scope, self.prefixes)})
