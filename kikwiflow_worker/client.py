@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from uuid import uuid4
 
+from kikwiflow_worker import __version__
 from kikwiflow_worker.clock import Clock, SystemClock
 from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.errors import DefinitionError, OperationError
@@ -43,6 +44,8 @@ from kikwiflow_worker.store.views import (
     Page,
     TaskQuery,
 )
+from kikwiflow_worker.tracing.export import TraceExport, tracing_to
+from kikwiflow_worker.tracing.protocol import NO_TRACING, Tracing
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
 
@@ -67,6 +70,7 @@ class Kikwiflow:
         handlers: Handlers = (),
         retry_defaults: RetryDefaults | None = None,
         clock: Clock | None = None,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         self.services = Services(
             runtime=store.runtime,
@@ -79,6 +83,7 @@ class Kikwiflow:
             new_id=lambda: str(uuid4()),
             retry_defaults=retry_defaults or RetryDefaults(),
             event_level=store.options.outbox.level,
+            tracing=tracing,
         )
         self.access = store.access
         self.answers = store.answers
@@ -95,8 +100,12 @@ class Kikwiflow:
         handlers: Handlers = (),
         options: StoreOptions | None = None,
         retry_defaults: RetryDefaults | None = None,
+        traces: TraceExport = TraceExport.OFF,
     ) -> AsyncIterator["Kikwiflow"]:
         """Connect to a database, prepare it, and close the connection at the end of the block.
+
+        Args:
+            traces: Where OpenTelemetry spans go; ``TraceExport.PROVIDER`` in a program that has set up a provider itself.
 
         Raises:
             StoreUnavailableError: It does not answer within a few seconds.
@@ -104,16 +113,23 @@ class Kikwiflow:
             ConfigurationError: The URI cannot be used, or the server has no transactions.
         """
         clock = SystemClock()
-        store = MongoStore.open(uri, database, clock=clock, options=options)
-        client: Kikwiflow | None = None
-        try:
-            await store.prepare()
-            client = cls(store, handlers=handlers, retry_defaults=retry_defaults, clock=clock)
-            yield client
-        finally:
-            if client is not None:
-                client.close()
-            await store.close()
+        with tracing_to(traces, service="kikwiflow-client", version=__version__) as tracing:
+            store = MongoStore.open(uri, database, clock=clock, options=options)
+            client: Kikwiflow | None = None
+            try:
+                await store.prepare()
+                client = cls(
+                    store,
+                    handlers=handlers,
+                    retry_defaults=retry_defaults,
+                    clock=clock,
+                    tracing=tracing,
+                )
+                yield client
+            finally:
+                if client is not None:
+                    client.close()
+                await store.close()
 
     @property
     def reads(self) -> ReadStore:

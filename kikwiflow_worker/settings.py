@@ -56,6 +56,7 @@ from kikwiflow_worker.setting_values import (
     toml,
 )
 from kikwiflow_worker.telemetry import LogFormat, LogLevel, mask_credentials
+from kikwiflow_worker.tracing.export import TraceExport
 from kikwiflow_worker.worker.event_loop import EventLoop
 
 ENV_PREFIX = "KIKWIFLOW_"
@@ -153,6 +154,11 @@ class Settings(BaseModel):
     hand_on: bool = Field(
         default=True,
         description="Let a worker go on with the next task of a path without claiming it anew.",
+    )
+    traces: Annotated[TraceExport, BeforeValidator(lowered)] = Field(
+        TraceExport.OFF,
+        description="Where OpenTelemetry spans go: `provider` is what `opentelemetry-instrument` has set up, `otlp` an address "
+        "of the `OTEL_EXPORTER_OTLP_*` variables, `lines` standard error.",
     )
     event_loop: Annotated[EventLoop, BeforeValidator(lowered)] = Field(
         EventLoop.AUTO,

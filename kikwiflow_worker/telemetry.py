@@ -369,6 +369,9 @@ class Metrics:
         Info("kikwiflow_worker", "Always 1; says who runs.", registry=registry).info(
             {"version": version, "instance": instance}
         )
+        self.up = self._gauge(
+            "kikwiflow_worker_up", "1 while it takes tasks, else 0: as /readyz, without a look."
+        )
         self.slots = self._gauge(
             "kikwiflow_worker_slots", "Slots for running tasks, by state (free, busy).", "state"
         )

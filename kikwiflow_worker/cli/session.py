@@ -68,6 +68,10 @@ async def _call(
         max_retries=settings.default_max_retries, interval=settings.default_retry_interval
     )
     async with Kikwiflow.connect(
-        uri, database=database, options=store_options(settings), retry_defaults=defaults
+        uri,
+        database=database,
+        options=store_options(settings),
+        retry_defaults=defaults,
+        traces=settings.traces,
     ) as client:
         return await action(client)

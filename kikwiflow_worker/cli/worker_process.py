@@ -20,6 +20,8 @@ from kikwiflow_worker.settings import Settings
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.telemetry import Event, Metrics, configure_logging, emit
+from kikwiflow_worker.tracing.export import tracing_to
+from kikwiflow_worker.tracing.protocol import Tracing
 from kikwiflow_worker.worker.daemon import StopResult, Surroundings, Worker, WorkerOptions
 from kikwiflow_worker.worker.event_loop import loop_factory
 from kikwiflow_worker.worker.health import HealthServer, HealthState
@@ -49,6 +51,7 @@ def run_worker_process(settings: Settings) -> None:
     collectors = CollectorRegistry()
     metrics = Metrics(collectors, version=__version__, instance=options.instance_name)
     health = HealthState(SystemClock())
+    metrics.up.set_function(lambda: health.last_readiness().is_ok)
     with database_address(settings) as address:
         server = (
             HealthServer(settings.health_address, health, metrics)
@@ -58,8 +61,16 @@ def run_worker_process(settings: Settings) -> None:
         if server is not None:
             server.start()
         try:
-            with asyncio.Runner(loop_factory=new_loop) as runner:
-                parts = _Parts(registry, health, metrics, collectors)
+            with (
+                tracing_to(
+                    settings.traces,
+                    service="kikwiflow-worker",
+                    instance=options.instance_name,
+                    version=__version__,
+                ) as tracing,
+                asyncio.Runner(loop_factory=new_loop) as runner,
+            ):
+                parts = _Parts(registry, health, metrics, collectors, tracing)
                 result = runner.run(_run(settings, options, address, parts))
         finally:
             if server is not None:
@@ -75,6 +86,7 @@ class _Parts:
     health: HealthState
     metrics: Metrics
     collectors: CollectorRegistry
+    tracing: Tracing
 
 
 async def _run(
@@ -99,6 +111,7 @@ async def _run(
         bulk=store.bulk,
         new_id=lambda: str(uuid4()),
         event_level=settings.events,
+        tracing=parts.tracing,
         retry_defaults=RetryDefaults(
             max_retries=settings.default_max_retries, interval=settings.default_retry_interval
         ),

@@ -29,6 +29,7 @@ from kikwiflow_worker.management.parameters import KebabNames, refuse_unknown
 from kikwiflow_worker.management.probes import Probes, never, probe_router
 from kikwiflow_worker.management.problems import add_problem_handlers
 from kikwiflow_worker.management.request_log import RequestLog, RequestMetrics
+from kikwiflow_worker.management.request_spans import RequestSpans
 from kikwiflow_worker.management.security.auditing import Auditing
 from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH
 from kikwiflow_worker.management.web.router import add_dashboard
@@ -79,11 +80,13 @@ def create_app(
     app.add_middleware(Remembering)
     app.add_middleware(Auditing)
     app.add_middleware(Protection, hosts=hosts)
+    prefixes = (base_path, DASHBOARD_PATH)
+    app.add_middleware(RequestSpans, tracing=backend.services.tracing, prefixes=prefixes)
     app.add_middleware(
         RequestLog,
         clock=clock or SystemClock(),
         metrics=RequestMetrics(asked.registry),
-        prefixes=(base_path, DASHBOARD_PATH),
+        prefixes=prefixes,
     )
     return app
 

@@ -220,6 +220,7 @@ class ExecutableTask:
         is_skipped: A person decided that its handler is not needed: the path goes on as if it had run.
         occurrence: Which cycle of a recurring timer this is, from 1.
         handler_name: What a worker must have to run it, as ``Capability.stored``; None runs anywhere.
+        traceparent: The trace context in which it was created; None without traces.
     """
 
     id: str
@@ -247,6 +248,7 @@ class ExecutableTask:
     occurrence: int | None = None
     loop: Loop | None = None
     is_skipped: bool = False
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +260,7 @@ class ExternalTask:
         display_name: The key in words for people.
         pending_keys: For a GROUP: the keys that have not been matched.
         group_id: For a GROUP_KEY: its GROUP.
+        traceparent: The trace context in which it was created; None without traces.
     """
 
     id: str
@@ -279,6 +282,7 @@ class ExternalTask:
     total_keys: int | None = None
     group_id: str | None = None
     attached_to: Attachment | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

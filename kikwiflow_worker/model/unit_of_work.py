@@ -4,7 +4,7 @@ A guard is itself the write that decides: it names the document that this unit a
 matches nothing when somebody else was faster. Then the whole unit writes nothing (design 7, protocol R1).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
@@ -298,6 +298,24 @@ class UnitOfWork:
 
     guards: tuple[Guard, ...]
     changes: tuple[Change, ...]
+
+    def traced(self, traceparent: str | None) -> "UnitOfWork":
+        """Return this unit with the trace context in which it was decided on all tasks that it creates."""
+        if traceparent is None:
+            return self
+        return replace(
+            self, changes=tuple(_traced(change, traceparent) for change in self.changes)
+        )
+
+
+def _traced(change: Change, traceparent: str) -> Change:
+    match change:
+        case InsertTask(task):
+            return InsertTask(replace(task, traceparent=traceparent))
+        case InsertExternalTask(external):
+            return InsertExternalTask(replace(external, traceparent=traceparent))
+        case _:
+            return change
 
 
 @dataclass(frozen=True, slots=True)

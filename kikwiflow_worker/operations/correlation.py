@@ -25,6 +25,7 @@ from kikwiflow_worker.operations.instances import (
     too_many_races,
 )
 from kikwiflow_worker.operations.services import Invoker, Services, drive
+from kikwiflow_worker.operations.spans import keeping_message, sending
 
 REMEMBERED = timedelta(days=7)
 """How long the id of a delivered message is known, so that it is not delivered again."""
@@ -115,20 +116,21 @@ async def _deliver(
 ) -> ProcessInstance | None:
     """Return the receiver's instance afterwards, or None if somebody else was faster."""
     refuse_suspended(receiver.instance)
-    segment = end_wait(
-        receiver,
-        Delivery(variables=variables, actor=request.actor),
-        services.surroundings(invoker.capabilities),
-    )
-    unit = (await drive(services, segment, invoker)).unit
-    if request.message_id is not None:
-        message = _message(services, request, request.message_id, variables)
-        delivered = replace(message, status=MessageStatus.DELIVERED)
-        unit = UnitOfWork(unit.guards, (*unit.changes, RecordMessage(delivered)))
-    try:
-        committed = await services.runtime.commit(unit)
-    except ClaimLostError:
-        return None
+    with sending(services, "deliver", receiver.task):
+        segment = end_wait(
+            receiver,
+            Delivery(variables=variables, actor=request.actor),
+            services.surroundings(invoker.capabilities),
+        )
+        unit = (await drive(services, segment, invoker)).unit
+        if request.message_id is not None:
+            message = _message(services, request, request.message_id, variables)
+            delivered = replace(message, status=MessageStatus.DELIVERED)
+            unit = UnitOfWork(unit.guards, (*unit.changes, RecordMessage(delivered)))
+        try:
+            committed = await services.commit(unit, cause=receiver.task.traceparent)
+        except ClaimLostError:
+            return None
     return await instance_after(services, committed, receiver.instance.id)
 
 
@@ -147,7 +149,8 @@ async def _keep(
     message_id = request.message_id or services.new_id()
     message = _message(services, request, message_id, variables)
     keeper = keeper_of(message, task_id=keeper_id(message))
-    await services.runtime.commit(UnitOfWork((), (RecordMessage(message), InsertTask(keeper))))
+    with keeping_message(services):
+        await services.commit(UnitOfWork((), (RecordMessage(message), InsertTask(keeper))))
     return Correlation(CorrelationOutcome.KEPT)
 
 

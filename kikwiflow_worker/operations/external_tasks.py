@@ -19,6 +19,7 @@ from kikwiflow_worker.operations.instances import (
     too_many_races,
 )
 from kikwiflow_worker.operations.services import Invoker, Services, drive
+from kikwiflow_worker.operations.spans import sending
 
 
 async def complete(
@@ -41,12 +42,13 @@ async def complete(
     delivery = Delivery(variables=normalize_all(variables), actor=completed_by)
     for _ in range(MAX_RACES):
         receiver = await _receiver(services, task_id)
-        segment = end_wait(receiver, delivery, services.surroundings(invoker.capabilities))
-        result = await drive(services, segment, invoker)
-        try:
-            committed = await services.runtime.commit(result.unit)
-        except ClaimLostError:
-            continue  # it is gone, or its instance was moved to another version meanwhile
+        with sending(services, "complete", receiver.task):
+            segment = end_wait(receiver, delivery, services.surroundings(invoker.capabilities))
+            result = await drive(services, segment, invoker)
+            try:
+                committed = await services.commit(result.unit, cause=receiver.task.traceparent)
+            except ClaimLostError:
+                continue  # it is gone, or its instance was moved to another version meanwhile
         return await instance_after(services, committed, receiver.instance.id)
     raise too_many_races(f"completion of external task {task_id}")
 

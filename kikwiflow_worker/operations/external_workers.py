@@ -52,6 +52,7 @@ from kikwiflow_worker.operations.execution import (
 from kikwiflow_worker.operations.incidents import MAX_ATTEMPTS
 from kikwiflow_worker.operations.instances import too_many_races
 from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.operations.spans import sending
 from kikwiflow_worker.store.external_work import MAX_TOPICS
 
 SHORTEST_LOCK = timedelta(seconds=1)
@@ -103,7 +104,10 @@ async def fetch(
 
 async def _is_to_be_done(services: Services, claimed: ClaimedTask) -> bool:
     """Return whether a claimed task is for its worker; what needs none, or cannot be given to one, is decided here."""
-    commit = services.runtime.commit
+
+    async def commit(unit: UnitOfWork) -> Committed:
+        return await services.commit(unit, cause=claimed.task.traceparent)
+
     try:
         if await settle_first(services, claimed, commit) is not None:
             return False
@@ -237,7 +241,8 @@ async def _report(
     if retries is not None:
         held = replace(held, task=replace(held.task, retries_left=retries + 1))
     commit = _ReportingCommit(services, held, kind, delay)
-    outcome: Outcome = await finish_task(services, _Told(reply), held, commit)
+    with sending(services, "report", held.task):
+        outcome: Outcome = await finish_task(services, _Told(reply), held, commit)
     if outcome.kind is OutcomeKind.OVERTAKEN:
         raise too_many_races(f"report about task {claim.task_id}")
     if commit.report is None:
@@ -315,7 +320,9 @@ class _ReportingCommit:
             reported_at=now,
         )
         changes = (*unit.changes, RecordReport(report))
-        committed = await self._services.runtime.commit(UnitOfWork((decision, *others), changes))
+        committed = await self._services.commit(
+            UnitOfWork((decision, *others), changes), cause=task.traceparent
+        )
         self.report = report
         return committed
 

@@ -28,6 +28,7 @@ from kikwiflow_worker.model.variables import (
 )
 from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.operations.services import Invoker, Services, drive
+from kikwiflow_worker.operations.spans import starting
 from kikwiflow_worker.store.views import InstanceQuery
 
 MAX_VERSION = 2**31 - 1
@@ -96,12 +97,23 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
         started_by=request.started_by,
         priority=request.priority,
     )
+    with starting(services, request.key):
+        return await _start(services, invoker, definition, instance, request)
+
+
+async def _start(
+    services: Services,
+    invoker: Invoker,
+    definition: ProcessDefinition,
+    instance: ProcessInstance,
+    request: StartRequest,
+) -> ProcessInstance:
     surroundings = services.surroundings(invoker.capabilities)
     for _ in range(MAX_RACES):
         segment = start_instance(definition, instance, surroundings)
         result = await drive(services, segment, invoker)
         try:
-            await services.runtime.commit(_with_start_key(result.unit, request, instance))
+            await services.commit(_with_start_key(result.unit, request, instance))
             return _after(result, instance)
         except ClaimLostError:
             continue  # somebody else has given a message to the one that this start threw its own at

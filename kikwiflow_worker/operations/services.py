@@ -25,11 +25,13 @@ from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import InstanceStatus
+from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
 from kikwiflow_worker.store.bulk import BulkStore
 from kikwiflow_worker.store.external_work import ExternalWork
 from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore
-from kikwiflow_worker.store.search import SearchStore
 from kikwiflow_worker.store.rules import RuleStore
+from kikwiflow_worker.store.search import SearchStore
+from kikwiflow_worker.tracing.protocol import NO_TRACING, Tracing
 
 
 class CancelReason(StrEnum):
@@ -82,6 +84,15 @@ class Services:
     new_id: Callable[[], str]
     retry_defaults: RetryDefaults = field(default_factory=RetryDefaults)
     event_level: EventLevel = EventLevel.OFF
+    tracing: Tracing = NO_TRACING
+
+    async def commit(self, unit: UnitOfWork, *, cause: str | None = None) -> Committed:
+        """Commit a unit by itself, with a trace context on the tasks that it creates; see ``RuntimeStore.commit``.
+
+        Args:
+            cause: The context that is handed on where this process makes no spans.
+        """
+        return await self.runtime.commit(unit.traced(self.tracing.current() or cause))
 
     def surroundings(self, capabilities: Capabilities) -> Surroundings:
         """Return what a segment that starts now takes from this process."""
@@ -163,5 +174,6 @@ async def _deliver(services: Services, effect: Deliver, invoker: Invoker) -> Rep
         return NobodyWaits()
     delivery = Delivery(variables={}, caller_drives=False)
     surroundings = services.surroundings(invoker.capabilities)
+    services.tracing.link(receiver.task.traceparent)
     result = await drive(services, end_wait(receiver, delivery, surroundings), invoker)
     return Delivered(receiver.task.id, result.unit)

@@ -69,7 +69,7 @@ async def _change(
             for change in changes
         ]
     try:
-        await services.runtime.commit(UnitOfWork((), tuple(written)))
+        await services.commit(UnitOfWork((), tuple(written)))
     except ClaimLostError:
         raise not_running(instance_id) from None
     return replace(instance, variables=variables)

@@ -170,7 +170,7 @@ class Worker:
                 book=self._book,
                 slots=self._slots,
                 lanes=self._lanes,
-                report=StepReport(self._clock, self._metrics),
+                report=StepReport(self._clock, self._metrics, services.tracing),
             ),
             clock=self._clock,
             hooks=RunnerHooks(

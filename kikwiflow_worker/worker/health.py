@@ -116,6 +116,10 @@ class HealthState:
         look = self._look
         if look is not None:
             look()
+        return self.last_readiness()
+
+    def last_readiness(self) -> HealthReport:
+        """Return whether the worker takes tasks, as far as it knows."""
         with self._lock:
             reasons = []
             if not self._is_started:

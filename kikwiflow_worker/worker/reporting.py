@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import structlog
 from prometheus_client import Counter, Histogram
 
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.model.runtime import ClaimedTask, TaskType
-from kikwiflow_worker.model.unit_of_work import OpenIncident, RescheduleTask
+from kikwiflow_worker.model.unit_of_work import OpenIncident, RescheduleTask, UnitOfWork
 from kikwiflow_worker.operations.execution import Outcome, OutcomeKind
+from kikwiflow_worker.operations.spans import processing
 from kikwiflow_worker.telemetry import Event, Metrics, emit
+from kikwiflow_worker.tracing.protocol import NO_TRACING, Span, Tracing
 
 
 class RunningReport:
@@ -26,22 +29,37 @@ class RunningReport:
 class StepReport:
     """Reports steps."""
 
-    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, clock: Clock, metrics: Metrics, tracing: Tracing = NO_TRACING) -> None:
         self._clock = clock
         self._metrics = metrics
+        self._tracing = tracing
         self._cells: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     @contextmanager
     def step(self, claimed: ClaimedTask) -> Iterator[RunningReport]:
-        """Report the step that runs in the block; a step that raises is not reported."""
+        """Report the step that runs in the block; of a step that raises there is a span only."""
+        with processing(self._tracing, claimed) as span:
+            if span.trace_id is not None:
+                structlog.contextvars.bind_contextvars(trace_id=span.trace_id)
+            report = RunningReport()
+            with self._measured(claimed, report):
+                yield report
+            if report.outcome is not None:
+                _end(span, report.outcome)
+
+    def traced(self, claimed: ClaimedTask, unit: UnitOfWork) -> UnitOfWork:
+        """Return the unit of a step with its trace context: that of its span, or of its task where no spans are made."""
+        return unit.traced(self._tracing.current() or claimed.task.traceparent)
+
+    @contextmanager
+    def _measured(self, claimed: ClaimedTask, report: RunningReport) -> Iterator[None]:
         started = self._clock.monotonic()
         task = claimed.task
         if task.type is TaskType.TIMER_TASK and task.due_at is not None:
             lateness = claimed.claimed_at - task.due_at
             self._metrics.timer_lateness.observe(max(0.0, lateness.total_seconds()))
         emit(Event.TASK_STARTED, type=task.type.value, handler=task.handler_name)
-        report = RunningReport()
-        yield report
+        yield
         if report.outcome is not None:
             self._report(claimed, report.outcome, self._clock.monotonic() - started)
 
@@ -103,6 +121,12 @@ class StepReport:
                 definition_key=ended.definition_key,
                 status=ended.status.value,
             )
+
+
+def _end(span: Span, outcome: Outcome) -> None:
+    span.note({"kikwiflow.outcome": outcome.kind.value})
+    if outcome.failure is not None:
+        span.failed(outcome.failure.error_type, outcome.failure.message)
 
 
 def _retry_keys(outcome: Outcome) -> dict[str, object]:

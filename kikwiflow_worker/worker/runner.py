@@ -228,10 +228,11 @@ class TaskRunner:
             return self._may_hand_on(chain)
 
         async def commit(unit: UnitOfWork) -> Committed:
+            traced = self._report.traced(claimed, unit)
             pause = _FIRST_PAUSE_S
             while True:
                 try:
-                    return await self._lanes.commit(claimed, unit, may_hand_on)
+                    return await self._lanes.commit(claimed, traced, may_hand_on)
                 except StoreUnavailableError as error:
                     if self._gives_up:
                         raise

@@ -76,6 +76,7 @@ LATER = datetime(2026, 5, 2, tzinfo=UTC)
 
 ON_TASK = Attachment("host-1", "WAIT", HostKind.EXECUTABLE_TASK)
 ON_EXTERNAL_TASK = Attachment("host-2", "APPROVE", HostKind.EXTERNAL_TASK)
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 BRANCH = Branch("join-1:0", "join-1")
 VARIABLES: dict[str, Any] = {
     "amount": Decimal("120.50"),
@@ -276,6 +277,7 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
             **waiting(status=TaskStatus.ERROR, epoch=3, attempts=3, error="the scales are broken"),
         ),
         "skipped": a_task(TaskType.STANDARD, epoch=4, is_skipped=True),
+        "traced": a_task(TaskType.STANDARD, traceparent=TRACEPARENT),
         "on-a-branch": a_task(TaskType.STANDARD, branch=BRANCH),
         "on-a-private-path": a_task(TaskType.STANDARD, branch=Branch("path-1", None)),
         "arrived": a_task(TaskType.STANDARD, status=TaskStatus.ARRIVED, epoch=2, branch=BRANCH),

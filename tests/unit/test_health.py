@@ -81,6 +81,7 @@ def test_readiness_is_answered_after_a_look_at_the_database(
     make_ready(state)
     state.before_readiness(lambda: state.set_store_reachable(is_reachable=False))
 
+    assert state.last_readiness().is_ok, "what is known is told without a look"
     assert ask(server, "/readyz")[0] == 503
 
     state.before_readiness(None)

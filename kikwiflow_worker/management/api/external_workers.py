@@ -123,7 +123,9 @@ class ReportError(Held):
 class FetchedTask(Shape):
     """A task that is the worker's until ``lockExpiresAt``.
 
-    Variables that the caller may not read are left out. ``idempotencyKey`` is the same for all attempts.
+    Variables that the caller may not read are left out. ``idempotencyKey`` is the same for all attempts. ``traceparent`` is
+    the trace context in which the task was created; a report in a request with that header, or one of the same trace,
+    goes on with the trace.
     """
 
     id: str
@@ -142,6 +144,7 @@ class FetchedTask(Shape):
     retries: int
     idempotency_key: str
     created_at: datetime
+    traceparent: str | None
     variables: dict[str, Variable]
 
 
@@ -306,5 +309,6 @@ def _fetched(
         retries=task.retries_left,
         idempotency_key=task.id,
         created_at=task.created_at,
+        traceparent=task.traceparent,
         variables=variables_of(variables, policy),
     )

@@ -129,6 +129,7 @@ def encode_task(task: ExecutableTask, sealing: Sealing | None = None) -> Documen
             "pendingBranchIds": list(task.pending_branch_ids) or None,
             "occurrence": task.occurrence,
             "isSkipped": task.is_skipped or None,
+            "traceparent": task.traceparent,
             **_encode_attachment(task.attached_to),
             **(encode_loop(task.loop, task.id, sealing) if task.loop else {}),
         }
@@ -167,6 +168,7 @@ def decode_task(document: Document, sealing: Sealing | None = None) -> Executabl
         occurrence=document.get("occurrence"),
         loop=_decode_loop(document, sealing),
         is_skipped=document.get("isSkipped", False),
+        traceparent=document.get("traceparent"),
     )
 
 
@@ -218,6 +220,7 @@ def encode_external_task(task: ExternalTask) -> Document:
             "pendingCorrelationKeys": list(task.pending_keys) or None,
             "totalCorrelationKeys": task.total_keys,
             "coordinatorTaskId": task.group_id,
+            "traceparent": task.traceparent,
             **_encode_attachment(task.attached_to),
         }
     )
@@ -245,6 +248,7 @@ def decode_external_task(document: Document) -> ExternalTask:
         total_keys=document.get("totalCorrelationKeys"),
         group_id=document.get("coordinatorTaskId"),
         attached_to=_decode_attachment(document),
+        traceparent=document.get("traceparent"),
     )
 
 
