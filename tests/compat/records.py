@@ -40,6 +40,7 @@ from kikwiflow_worker.model.runtime import (
     TaskType,
 )
 from kikwiflow_worker.store.access import ApiToken, AuditEntry, LoginSession
+from kikwiflow_worker.store.answers import Answer
 from kikwiflow_worker.store.mongo.access import (
     decode_audit,
     decode_session,
@@ -48,6 +49,7 @@ from kikwiflow_worker.store.mongo.access import (
     encode_session,
     encode_token,
 )
+from kikwiflow_worker.store.mongo.answers import decode_answer
 from kikwiflow_worker.store.mongo.bulk import decode_job, encode_job
 from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
@@ -113,6 +115,7 @@ KINDS: Mapping[str, Kind] = {
     "api_tokens": Kind(encode_token, decode_token),
     "web_sessions": Kind(encode_session, decode_session),
     "audit_log": Kind(encode_audit, decode_audit),
+    "api_answers": Kind(None, decode_answer),
     "process_definitions": Kind(None, decode_definition),
     "completed_external_tasks": Kind(None, decode_completion),
     "workers": Kind(None, decode_worker),
@@ -452,6 +455,11 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
             issued_at=AT,
             expires_at=LATER,
             ends_at=LATER,
+        ),
+    },
+    "api_answers": {
+        "answered": Answer(
+            status=201, headers={"content-type": "application/json"}, body=b'{"id":"instance-1"}'
         ),
     },
     "audit_log": {
