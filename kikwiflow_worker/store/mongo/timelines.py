@@ -49,10 +49,6 @@ _PATH_FIELDS = {"eventType": 1, "timestamp": 1, "position": 1} | {
 _ROW_FIELDS = dict.fromkeys(("type", "status", "taskDefinitionId", "attachedToRefId"), 1)
 _ROWS_CAP = 1_000
 
-_RANKS = {EventType.PROCESS_INSTANCE_STARTED.value: 0, EventType.EXTERNAL_TASK_COMPLETED.value: 1}
-_LATER = 2
-"""Events of one commit are of one instant; the start, and the end of the wait that it was for, are told last in it."""
-
 
 class Timelines(SearchBase):
     """What happened to one instance, and where it stands."""
@@ -128,9 +124,7 @@ class Timelines(SearchBase):
             hint="instance",
         )
         rows = await fetched(events.sort(_IN_ORDER), _EVENTS_CAP)
-        return sorted(
-            rows, key=lambda row: (row["timestamp"], _RANKS.get(row["eventType"], _LATER))
-        )
+        return sorted(rows, key=lambda row: (row["timestamp"], _rank(row)))
 
     async def _completed(self, instance_id: str) -> list[Visit]:
         """Return the visits that are known without events: of external tasks."""
@@ -196,6 +190,23 @@ async def _one(collection: Collection, found: Document, fields: Document) -> Doc
         collection.find_one(found, fields, max_time_ms=MAX_TIME_MS)
     )
     return row
+
+
+def _rank(row: Document) -> int:
+    """Return what comes first of what one commit tells, which is all of one instant.
+
+    Its first segment tells of the start, and the step behind a wait of the wait and of its host, in the end.
+    """
+    payload = row["payload"]
+    match row["eventType"]:
+        case EventType.PROCESS_INSTANCE_STARTED:
+            return 0
+        case EventType.FLOW_NODE_FINISHED if payload.get("interruptedByNodeDefinitionId"):
+            return 1
+        case EventType.EXTERNAL_TASK_COMPLETED:
+            return 2
+        case _:
+            return 3
 
 
 def _visit(row: Document) -> Visit | None:
