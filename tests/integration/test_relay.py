@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from bson.timestamp import Timestamp
 from pymongo.database import Database
 
 from kikwiflow_worker.errors import ConflictError
@@ -315,3 +316,19 @@ async def test_a_round_examines_what_it_sends_and_little_more(
     assert sum(one["docsExamined"] for one in counting) == 0
     assert sum(one["docsExamined"] for one in rest) < 50
     assert sum(one["keysExamined"] for one in rest) < 200
+
+
+async def test_the_order_follows_the_logical_time_even_where_it_is_ahead_of_the_clock(
+    bench: RelayBench,
+) -> None:
+    """As after a failover from a server whose clock is fast: what comes later must not go before."""
+    hello = await bench.client.admin.command("hello")
+    ahead = Timestamp(hello["$clusterTime"]["clusterTime"].time + 3, 1)
+    async with bench.client.start_session() as session:
+        session.advance_cluster_time({**hello["$clusterTime"], "clusterTime": ahead})
+        await bench.events.find_one({}, session=session)
+
+    await bench.put("a")
+
+    stored = await bench.events.find_one({"_id": "a"})
+    assert stored["sequence"] > ahead
