@@ -58,7 +58,7 @@ async def fetch(side: Side, topic: str) -> ClaimedTask:
 async def test_a_report_against_the_deadline_of_its_task(arena: Arena, races: int) -> None:
     await arena.deploy(external("DEADLINE"), deadline("HOST"), DONE, LATE)
 
-    async for ids in arena.batches(races):
+    async for ids in arena.batches(races // 2):
         hosts, deadlines = await arena.claimed("HOST"), await arena.claimed("DEADLINE")
 
         results = await arena.race(
@@ -77,7 +77,7 @@ async def test_a_report_against_the_deadline_of_its_task(arena: Arena, races: in
 async def test_a_report_against_the_message_that_ends_its_task(arena: Arena, races: int) -> None:
     await arena.deploy(external("CATCH"), catch_event("HOST"), DONE, CAUGHT)
 
-    async for ids in arena.batches(races):
+    async for ids in arena.batches(races // 2):
         hosts, keys = await arena.claimed("HOST"), arena.keys()
 
         results = await arena.race(
@@ -96,7 +96,7 @@ async def test_a_report_against_the_message_that_ends_its_task(arena: Arena, rac
 async def test_a_late_report_against_the_next_fetch(arena: Arena, races: int) -> None:
     await arena.deploy(external(), DONE)
 
-    async for ids in arena.batches(races):
+    async for ids in arena.batches(races // 2):
         hosts = await arena.claimed("HOST")
         for instance_id in ids:
             # A topic for each, so that the rival fetches this very task.
@@ -126,7 +126,7 @@ async def test_a_late_report_against_the_next_fetch(arena: Arena, races: int) ->
 async def test_a_completion_against_a_failure_of_the_same_claim(arena: Arena, races: int) -> None:
     await arena.deploy(external(), DONE)
 
-    async for ids in arena.batches(races):
+    async for ids in arena.batches(races // 2):
         hosts = await arena.claimed("HOST")
 
         results = await arena.race(
