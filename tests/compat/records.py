@@ -235,6 +235,17 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
                 depth=2,
             ),
         ),
+        "child-with-rules": an_instance(
+            origin="CALL_ACTIVITY",
+            parent=Parent(
+                instance_id="instance-0",
+                coordinator_task_id="task-0",
+                branch_id="task-0:0",
+                starter_task_id="starter-0",
+                depth=1,
+            ),
+            inherited_rules={"ssn": "read=operator; write=operator", "card.no": "masked; write="},
+        ),
         "child-with-outputs": an_instance(
             origin="CALL_ACTIVITY",
             parent=Parent(
