@@ -10,11 +10,16 @@ import sys
 import pytest
 from click.testing import Result
 from pymongo.database import Database
+from structlog.testing import capture_logs
 
+from kikwiflow_worker.cli import relaying
+from kikwiflow_worker.cli.relaying import Relaying
+from kikwiflow_worker.errors import StoreUnavailableError
 from kikwiflow_worker.relay.sinks import RefusedError
+from kikwiflow_worker.settings import Settings
 from tests.support.cli import CommandLine, restored_logging
 from tests.support.mongo import MongoServer
-from tests.support.relay import ListSink, RelayBench, bench
+from tests.support.relay import SINK, ListSink, RelayBench, bench
 from tests.support.stores import Json
 
 __all__ = ["bench", "restored_logging"]
@@ -154,3 +159,79 @@ async def test_a_relay_process_that_is_killed_loses_nothing(
         ids = [one["id"] for one in seen if one["processInstanceId"] == instance]
         assert list(dict.fromkeys(ids)) == [f"{instance}/{n}" for n in range(4)]
     assert set((await bench.statuses()).values()) == {"RELAYED"}
+
+
+def a_relaying(
+    bench: RelayBench, monkeypatch: pytest.MonkeyPatch, sink: ListSink, name: str = SINK
+) -> Relaying:
+    monkeypatch.setattr(relaying, "load_sink", lambda _name, _options: sink)
+    settings = Settings(relay=True, relay_sink=name, grace_seconds=10)
+    return Relaying(settings, bench.store, bench.metrics, "worker-1.boot")
+
+
+async def test_a_relay_beside_a_worker_ends_with_it(
+    bench: RelayBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived = asyncio.Event()
+
+    async def notice(_: object) -> None:
+        arrived.set()
+
+    async def work() -> str:
+        await bench.put("a")
+        await asyncio.wait_for(arrived.wait(), 20)
+        return "drained"
+
+    sink = ListSink(notice)
+    result = await a_relaying(bench, monkeypatch, sink).run_beside(work())
+
+    assert result == "drained"
+    assert await bench.statuses() == {"a": "RELAYED"}  # what was being sent has been recorded
+
+
+async def test_what_ends_a_worker_is_not_hidden_by_its_relay(
+    bench: RelayBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        raise StoreUnavailableError("no database")
+
+    with pytest.raises(StoreUnavailableError, match="no database"):
+        await a_relaying(bench, monkeypatch, ListSink()).run_beside(work())
+
+
+async def test_a_worker_goes_on_without_a_relay_that_may_not_run(
+    bench: RelayBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> str:
+        while not logged:
+            await asyncio.sleep(0.01)
+        return "drained"
+
+    with capture_logs() as logged:
+        beside = a_relaying(bench, monkeypatch, ListSink(), "elsewhere")
+        assert await asyncio.wait_for(beside.run_beside(work()), 20) == "drained"
+
+    assert [one["event"] for one in logged] == ["relay.refused"]
+    assert "go to sink 'list'" in logged[0]["error"]
+
+
+async def test_a_second_request_ends_a_relay_in_the_middle(
+    bench: RelayBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = asyncio.Event()
+
+    async def hang(_: object) -> None:
+        stuck.set()
+        await asyncio.Event().wait()
+
+    beside = a_relaying(bench, monkeypatch, ListSink(hang))
+
+    async def work() -> str:
+        await bench.put("a")
+        await asyncio.wait_for(stuck.wait(), 20)
+        beside.stop()
+        beside.stop()
+        return "cancelled"
+
+    assert await asyncio.wait_for(beside.run_beside(work()), 5) == "cancelled"
+    assert await bench.statuses() == {"a": "PENDING"}
