@@ -15,7 +15,7 @@ from kikwiflow_worker.model.capability import Capabilities
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask, TaskStatus
 from kikwiflow_worker.store.mongo.arrivals import Arrivals
 from kikwiflow_worker.store.mongo.claims import Claims
-from kikwiflow_worker.store.mongo.codec import decode_instance, decode_task
+from kikwiflow_worker.store.mongo.codec import decode_claimed, decode_instance
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Client, Database, Document
 from kikwiflow_worker.store.mongo.guards import UNLOCKED, held
@@ -93,12 +93,13 @@ class InMemoryClaims(Claims):
         )
         if row is None:
             return None
-        task = decode_task(row)
-        instance = await self._instances.find_one({"_id": task.instance_id})
+        found = await self._instances.find_one({"_id": row["processInstanceId"]})
+        known = {found["_id"]: decode_instance(found, self._sealing)} if found else {}
+        task, instance = decode_claimed(row, known, self._sealing)
         return ClaimedTask(
             task=task,
             claim=Claim(task.id, worker_id, task.epoch),
-            instance=decode_instance(instance) if instance else None,
+            instance=instance,
             claimed_at=now,
             locked_until=self._clock.monotonic() + lock.total_seconds(),
         )
