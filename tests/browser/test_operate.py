@@ -166,6 +166,7 @@ async def test_what_the_workers_measure_is_scraped(demo: Demo) -> None:
         assert re.search(r"^kikwiflow_incidents_open \d", metrics, re.MULTILINE)
 
 
+@pytest.mark.deep  # it starts four more processes; tokens by command and by session have quicker tests of their own
 async def test_a_revoked_token_opens_nothing(demo: Demo, browser: Browser) -> None:
     create = ("tokens", "create", "ana", "--role", "operator", "--all-tenants", "--json")
     secret = json.loads(demo.command(*create))["secret"]

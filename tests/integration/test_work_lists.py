@@ -68,7 +68,7 @@ async def test_a_person_claims_gives_back_and_completes_a_task(
 @pytest.mark.parametrize(
     ("fields", "status", "said"),
     [
-        ({"variables": '{"amount": '}, 422, "More variables begins like JSON"),
+        ({"variables": '{"weight": '}, 422, "More variables begins like JSON"),
         ({"variables": "[1]"}, 422, "must be a JSON object"),
         ({"variables": '{"": 1}'}, 422, "name"),
     ],
