@@ -1,0 +1,189 @@
+"""``serve`` and ``--management-port`` as real processes: they start, live through an outage, and stop in time."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kikwiflow_worker.client import Kikwiflow
+from kikwiflow_worker.management.app import BASE_PATH
+from tests.support.acceptance import a_wait_for_people, deploy
+from tests.support.definitions import a_start
+from tests.support.mongo import MongoServer
+from tests.support.own_mongod import OwnMongod, own_mongod
+from tests.support.workers import PATIENCE_S, Site, free_port, wait_until
+
+DATABASE = "management"
+
+
+@pytest.fixture
+def mongod(tmp_path: Path) -> Iterator[OwnMongod]:
+    yield from own_mongod(tmp_path / "server")
+
+
+class Server:
+    """A process that serves the API on a port of loopback."""
+
+    def __init__(self, site: Site, *arguments: str, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.output = site.folder / f"management-{port}.log"
+        with self.output.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kikwiflow_worker", *arguments],
+                env=site.environment(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def ask(self, path: str, body: Any = None, **headers: str) -> tuple[int, Any, Message]:
+        """Send a request; return status 0 if nobody answers."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url + path,
+            data=data,
+            headers={"Content-Type": "application/json", **headers},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, _read(answer.read()), answer.headers
+        except urllib.error.HTTPError as error:
+            return error.code, _read(error.read()), error.headers
+        except OSError:
+            return 0, None, Message()
+
+    def wait_for(self, path: str, status: int) -> None:
+        """Wait until a path answers with a status."""
+        wait_until(
+            lambda: self.ask(path)[0] == status or self.process.poll() is not None,
+            lambda: f"{path} answers {status}; {self.output.read_text()[-2000:]}",
+        )
+        assert self.process.poll() is None, self.output.read_text()
+
+    def stop(self) -> int:
+        """Ask it to stop, as an orchestrator does; return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_S)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def events(self) -> list[str]:
+        lines = [json.loads(line) for line in self.output.read_text().splitlines()]
+        return [str(line["event"]) for line in lines]
+
+
+def _read(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body
+
+
+@pytest.fixture
+def server(mongod: OwnMongod, site: Site) -> Iterator[Server]:
+    port = free_port()
+    started = Server(
+        site,
+        "serve",
+        "--address",
+        f"127.0.0.1:{port}",
+        "--mongodb-uri",
+        mongod.uri,
+        "--mongodb-database",
+        DATABASE,
+        "--log-format",
+        "json",
+        port=port,
+    )
+    yield started
+    started.end()
+
+
+def stopped_while_it_answers(server: Server) -> tuple[int, list[int]]:
+    """Ask a server to stop while it holds a request; return its exit code and what was answered."""
+    answers: list[int] = []
+    wait = {"workerId": "w", "topics": ["none"], "lockSeconds": 5, "waitSeconds": 2}
+
+    def poll() -> None:
+        answers.append(server.ask(f"{BASE_PATH}/external-work/fetch-and-lock", wait)[0])
+
+    polling = threading.Thread(target=poll)
+    polling.start()
+    time.sleep(0.7)
+    code = server.stop()
+    polling.join(PATIENCE_S)
+    return code, answers
+
+
+async def test_a_server_lives_through_an_outage_and_stops_in_time(
+    mongod: OwnMongod, server: Server
+) -> None:
+    server.wait_for("/readyz", 200)
+    async with Kikwiflow.connect(mongod.uri, database=DATABASE) as client:
+        await deploy(client, "order", a_start("CONFIRM"), *a_wait_for_people())
+    start = {"processDefinitionKey": "order", "businessKey": "ORDER-1"}
+    path = f"{BASE_PATH}/process-instances"
+
+    mongod.stop(signal.SIGKILL)
+    status, problem, headers = server.ask(path, start, **{"Idempotency-Key": "k"})
+    server.wait_for("/readyz", 503)
+    alive = server.ask("/livez")[0]
+    mongod.start()
+    server.wait_for("/readyz", 200)
+    again = [server.ask(path, start, **{"Idempotency-Key": "k"}) for _ in range(2)]
+
+    assert (status, problem["code"], headers["Retry-After"]) == (503, "STORE_UNAVAILABLE", "2")
+    assert alive == 200
+    assert [each[0] for each in again] == [201, 201]
+    assert again[0][1]["id"] == again[1][1]["id"]
+    assert stopped_while_it_answers(server) == (0, [200])
+    events = server.events()
+    assert {"store.unavailable", "store.recovered", "management.stopped"} <= set(events)
+    assert "request.failed" not in events
+
+
+def test_a_worker_serves_beside_its_work_and_stops_as_a_whole(
+    mongo_server: MongoServer, database_name: str, site: Site
+) -> None:
+    port, health = free_port(), free_port()
+    worker = Server(
+        site,
+        "--instance-name",
+        "one",
+        "--management-port",
+        str(port),
+        "--health-address",
+        str(health),
+        "--mongodb-uri",
+        mongo_server.uri,
+        "--mongodb-database",
+        database_name,
+        "--log-format",
+        "json",
+        port=port,
+    )
+    try:
+        worker.wait_for("/readyz", 200)
+        status, page, _ = worker.ask(f"{BASE_PATH}/workers")
+        metrics = worker.ask("/metrics")[1]
+        code = worker.stop()
+    finally:
+        worker.end()
+
+    assert (status, [each["instanceName"] for each in page["items"]]) == (200, ["one"])
+    assert b"kikwiflow_tasks_claimed_total" in metrics
+    assert b"kikwiflow_http_requests_total" in metrics
+    assert code == 0
+    assert worker.events().count("worker.stopped") == 1
