@@ -74,7 +74,7 @@ BODIES: Mapping[str, object] = {
     "unsetVariables": {"variableNames": ["recallKey"]},
     "migrateInstance": {"dryRun": True},
     "completeExternalTask": {"variables": {}},
-    "fetchAndLock": {"workerId": WORKER, "topics": ["weigh_parcel"]},
+    "fetchAndLock": {"workerId": WORKER, "topics": ["weigh_parcel"], "maxTasks": 10},
     "extendLock": HELD,
     "completeWork": HELD,
     "reportFailure": {**HELD, "message": "it broke"},

@@ -176,6 +176,18 @@ async def test_what_the_issuer_did_not_say_is_refused_without_a_reason(
     assert str(caught.value) == "the JWT is not accepted here"
 
 
+@pytest.mark.parametrize(
+    "attack", ["no signature", "signed with the public key as a secret", "no key id", "huge"]
+)
+async def test_what_could_never_be_accepted_costs_the_issuer_nothing(attack: str) -> None:
+    issuer = Issuer()
+
+    with pytest.raises(UnauthenticatedError):
+        await verifier(issuer.fetch).verify(ATTACKS[attack]())
+
+    assert issuer.fetches == 0
+
+
 async def test_the_clock_of_the_issuer_may_be_off_by_the_leeway() -> None:
     late = signed(exp=int(time.time()) - 20)
 

@@ -14,6 +14,8 @@ from kikwiflow_worker.errors import StoreUnavailableError
 from kikwiflow_worker.management.headers import request_id_of
 from kikwiflow_worker.management.identity import Identity
 from kikwiflow_worker.management.problems import Code
+from kikwiflow_worker.management.request_log import route_of
+from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH
 from kikwiflow_worker.store.access import AuditEntry, AuditLog
 
 DONE = "DONE"
@@ -97,9 +99,8 @@ async def _end(scope: Scope, status: int) -> None:
 
 def operation_of(request: Request) -> str:
     """Return the operation's id in the API's description, or a page's method and path without the ids in it."""
-    route = request.scope.get("route")
-    operation = getattr(route, "operation_id", None)
-    return str(operation or f"{request.method} {getattr(route, 'path', request.url.path)}")
+    operation = getattr(request.scope.get("route"), "operation_id", None)
+    return str(operation or f"{request.method} {route_of(request.scope, (DASHBOARD_PATH,))}")
 
 
 def result_of(status: int) -> str:

@@ -7,6 +7,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from kikwiflow_worker.management.authentication import SecretAuthenticator
 from kikwiflow_worker.management.problems import UnauthenticatedError
+from kikwiflow_worker.management.security.auditing import begin_change
 from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH, link
 from kikwiflow_worker.management.web.pages import PostedForm, page_router, render, text_of
 from kikwiflow_worker.management.web_session import check_csrf
@@ -41,6 +42,10 @@ async def log_in(request: Request, form: PostedForm) -> Response:
         return render(
             request, "login.html", caller=None, status=401, after=after, problem=str(error)
         )
+    backend = request.app.state.backend
+    await begin_change(
+        request, credentials.identity, backend.access.audit, now=backend.services.runtime.now
+    )
     await authenticator.sessions.open(request, credentials)
     return RedirectResponse(after, status_code=303)
 
