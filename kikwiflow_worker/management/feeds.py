@@ -127,11 +127,15 @@ class Feeds:
             return found
 
     async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
+        """Wait, but not for a server that stops."""
+        async with asyncio.TaskGroup() as group:
+            waits = {
+                group.create_task(self._clock.sleep(seconds)),
+                group.create_task(self._stopping.wait()),
+            }
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
 
     @contextmanager
     def _reading(self, key: Hashable) -> Iterator[None]:

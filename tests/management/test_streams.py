@@ -5,12 +5,14 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from pymongo.database import Database
 
+from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.management import feeds as feeds_module
 from kikwiflow_worker.management.app import BASE_PATH
 from kikwiflow_worker.management.feeds import Feeds
@@ -24,8 +26,19 @@ from tests.support.mongo import MongoServer
 pytestmark = pytest.mark.mongo
 
 PATIENCE_S = 10
+SPEED = 20
 STOP_S = 5
 """Less than what open requests are given to end by themselves."""
+
+
+class FastClock(SystemClock):
+    """A clock on which time passes twenty times as fast."""
+
+    def monotonic(self) -> float:
+        return SPEED * super().monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / SPEED)
 
 
 @dataclass(slots=True)
@@ -97,6 +110,7 @@ async def served(
     """Serve the prepared database with all events stored."""
     options = StoreOptions(outbox=OutboxOptions(EventLevel.FULL))
     async with manage(mongo_server.uri, data, options=options) as managed:
+        managed.app.state.feeds = Feeds(FastClock())
         server = ManagementServer(managed.app, "127.0.0.1:0")
         base_url = f"http://127.0.0.1:{server.port}{BASE_PATH}"
         async with asyncio.TaskGroup() as group:
@@ -229,6 +243,7 @@ async def test_nobody_follows_what_is_another_tenant_s(served: Served) -> None:
 
 
 async def test_streams_end_when_the_server_stops(served: Served) -> None:
+    served.managed.app.state.feeds = Feeds(SystemClock())
     async with served.follow("/incidents/stream?interval=60") as reader:
         await reader.until("state")
         begun = asyncio.get_running_loop().time()
@@ -261,3 +276,18 @@ async def test_more_streams_than_a_server_can_bear_are_refused(
     assert answer.status_code == 503
     assert answer.json()["code"] == "TOO_MANY_STREAMS"
     assert answer.headers["retry-after"]
+
+
+async def test_an_event_that_was_committed_late_is_told_as_well(served: Served) -> None:
+    parcel = await served.managed.a_waiting_parcel()
+    events = served.managed.data.outbox_events
+    (earliest, *_) = events.find({"processInstanceId": parcel.id}).sort("timestamp", 1)
+    late = {**earliest, "_id": "late", "timestamp": earliest["timestamp"] - timedelta(seconds=1)}
+
+    async with served.follow(f"/process-instances/{parcel.id}/stream?interval=1") as reader:
+        known = [(await reader.until("event")).data["id"] for _ in range(3)]
+        events.insert_one(late)
+        told = await reader.until("event")
+
+    assert earliest["_id"] in known
+    assert told.data["id"] == "late"
