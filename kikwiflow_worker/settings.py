@@ -473,7 +473,10 @@ def print_config(settings: Settings) -> str:
             continue
         secret = settings.mongodb_uri if name == "mongodb_uri" else None
         shown = secret.get_secret_value() if secret else value
-        shown = mask_credentials(shown) if isinstance(shown, str) else shown
+        if isinstance(shown, str):
+            shown = mask_credentials(shown)
+        elif isinstance(shown, list):
+            shown = [mask_credentials(item) for item in shown]
         lines.append(f"{name} = {toml(shown)}  # {source}")
     return "\n".join(lines) + "\n"
 

@@ -65,7 +65,9 @@ from kikwiflow_worker.store.mongo.codec import (
 )
 from kikwiflow_worker.store.mongo.definitions import decode_definition
 from kikwiflow_worker.store.mongo.queries import decode_completion, decode_worker
+from kikwiflow_worker.store.mongo.relay_documents import decode_event
 from kikwiflow_worker.store.mongo.work_reports import decode_report, encode_report
+from kikwiflow_worker.store.relay import RelayStatus, StoredEvent
 from kikwiflow_worker.store.views import CompletedExternalTask, WorkerRecord
 
 SOURCE = (
@@ -119,6 +121,23 @@ KINDS: Mapping[str, Kind] = {
     "process_definitions": Kind(None, decode_definition),
     "completed_external_tasks": Kind(None, decode_completion),
     "workers": Kind(None, decode_worker),
+    "outbox_events": Kind(None, lambda row: decode_event(row, None)),
+}
+
+EVENT: dict[str, Any] = {
+    "id": "event-1",
+    "type": "PROCESS_INSTANCE_FINISHED",
+    "timestamp": AT,
+    "instance_id": "instance-1",
+    "definition_id": "definition-1",
+    "payload": {
+        "id": "instance-1",
+        "tenantId": "acme",
+        "endedAt": AT,
+        "durationMs": 250,
+        "variables": {"amount": Decimal("120.50"), "customer.name": "Ana"},
+    },
+    "sequence": "1796065238.0000000020",
 }
 
 
@@ -541,6 +560,19 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
             completed_at=AT,
             completed_by=None,
         ),
+    },
+    "outbox_events": {
+        "pending": StoredEvent(**EVENT, status=RelayStatus.PENDING),
+        "retrying": StoredEvent(
+            **EVENT,
+            status=RelayStatus.RETRYING,
+            attempts=3,
+            strikes=2,
+            retry_at=LATER,
+            failed_at=AT,
+            last_error="OSError: the receiver answered 503",
+        ),
+        "relayed": StoredEvent(**EVENT, status=RelayStatus.RELAYED, relayed_at=LATER),
     },
     "workers": {
         "worker": WorkerRecord(

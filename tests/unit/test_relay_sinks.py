@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
+from bson.binary import Binary
+from bson.timestamp import Timestamp
 
 from kikwiflow_worker.errors import ConfigurationError, EncryptionError
 from kikwiflow_worker.relay import sinks
@@ -23,6 +25,8 @@ from kikwiflow_worker.relay.message import Message, message_of
 from kikwiflow_worker.relay.sinks import RefusedError, load_sink
 from kikwiflow_worker.relay.stdout import StdoutSink
 from kikwiflow_worker.relay.webhook import WebhookSink, open_sink, read_secrets, sign
+from kikwiflow_worker.store.mongo.relay_documents import decode_event
+from kikwiflow_worker.store.mongo.sealing import SUBTYPE
 from kikwiflow_worker.store.relay import RelayStatus, StoredEvent
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -314,3 +318,23 @@ def test_a_sink_without_its_extra_says_what_to_install(monkeypatch: pytest.Monke
 def test_the_built_in_sinks_open() -> None:
     assert isinstance(load_sink("stdout", {}), StdoutSink)
     assert isinstance(load_sink("kafka", {"bootstrap_servers": "a:1", "topic": "t"}), KafkaSink)
+
+
+def test_an_event_whose_key_is_not_here_stands_in_nobodys_way() -> None:
+    sealed = Binary(b"\x01\x02k1" + b"n" * 12 + b"c" * 32, SUBTYPE)
+    row = {
+        "_id": "E-1",
+        "eventType": "PROCESS_VARIABLE_CHANGED",
+        "timestamp": AT,
+        "processInstanceId": "I-1",
+        "processDefinitionId": "D-1",
+        "payload": {"name": "card", "value": sealed},
+        "sequence": Timestamp(1, 2),
+        "relayStatus": "PENDING",
+    }
+
+    event = decode_event(row, None)
+
+    assert event.payload == {}
+    assert event.unreadable
+    assert event.sequence == "0000000001.0000000002"

@@ -402,3 +402,32 @@ def test_the_catalogue_shows_the_flag_that_turns_off_what_is_on() -> None:
         "| `hand_on` | `--no-hand-on` |"
     )
     assert any(row.startswith("| `allow_standalone` | `--allow-standalone` |") for row in rows)
+
+
+def test_options_of_a_sink_are_separated_where_a_name_begins() -> None:
+    options = "url=https://x/?a=1, secret_file=/run/s,bootstrap_servers=a:1,b:2"
+
+    settings = load({}, {"KIKWIFLOW_RELAY_OPTIONS": options})
+
+    assert settings.relay_options == (
+        "url=https://x/?a=1",
+        "secret_file=/run/s",
+        "bootstrap_servers=a:1,b:2",
+    )
+
+
+def test_a_relay_needs_a_sink() -> None:
+    with pytest.raises(ConfigurationError, match="relay needs relay_sink"):
+        load({"relay": True})
+
+
+def test_an_option_of_a_sink_needs_a_name() -> None:
+    with pytest.raises(ConfigurationError, match="flag --relay-options"):
+        load({"relay_options": ("https://x",)})
+
+
+def test_secrets_among_the_options_of_a_sink_are_not_printed() -> None:
+    text = print_config(load({"relay_options": ("api_token=s3cr3t", "url=amqp://u:s3cr3t@x/")}))
+
+    assert "s3cr3t" not in text
+    assert "api_token=***" in text
