@@ -96,6 +96,7 @@ async def test_the_graph_carries_tokens_incidents_and_average_times(recorded: Ma
     assert count_on(page, "APPROVE", "tokens") == ["2"]
     assert count_on(page, "WEIGH", "failed") == ["1"]
     assert count_on(page, "LATER", "tokens") == []
+    assert count_on(page, "RECALL", "tokens") == []
     weigh = page.one("g", data_node="WEIGH")
     assert weigh.one("text", class_="note").text == "⌀ 3 s"
     links = [each for each in page.all("a") if each.all("g", data_node="APPROVE")]
@@ -133,7 +134,7 @@ async def test_two_versions_stand_side_by_side_with_what_differs_marked(managed:
     changed = [
         {**each, "boundaryEventIds": []} if each["id"] == "APPROVE" else each for each in changed
     ]
-    await managed.deploy(*changed, a_task("EXTRA", "END"))
+    await managed.deploy(*changed, a_task("EXTRA", "END"), description="With an extra step")
 
     page = await look(managed, "/definitions/parcel/compare?before=1&after=2")
 
@@ -147,6 +148,7 @@ async def test_two_versions_stand_side_by_side_with_what_differs_marked(managed:
     assert {each.attributes["data-node"] for each in old.all("g", class_="removed")} == {"RECALL"}
     assert {each.attributes["data-node"] for each in new.all("g", class_="added")} == {"EXTRA"}
     assert all(len(each.all("g", class_="changed")) == 1 for each in (old, new))
+    assert "The definition itself differs in description" in page.text
     same = await look(managed, "/definitions/parcel/compare?before=2&after=2")
     assert "No node differs" in same.text
 

@@ -12,6 +12,7 @@ from kikwiflow_worker.management.web.graph_marks import (
     change_marks,
     changes_between,
     figures_marks,
+    file_changes_between,
 )
 from kikwiflow_worker.management.web.navigation import link, stream_of
 from kikwiflow_worker.management.web.pages import page_router, render
@@ -69,7 +70,7 @@ async def show_definition(
     drawing = await drawing_of(definition)
     graph = await picture_of(
         definition,
-        lambda _: figures_marks(figures, links),
+        lambda _: figures_marks(definition, figures, links),
         title=f"Graph of {definition.name or key}, version {definition.version}",
     )
     summary = (await caller.services.searches.measure_definitions([key])).get(key)
@@ -124,6 +125,7 @@ async def compare(
         old=old,
         new=new,
         changes=changes,
+        file_changes=file_changes_between(old, new),
         old_graph=await picture_of(
             old, lambda _: change_marks(only_old), title=f"Version {old.version}"
         ),

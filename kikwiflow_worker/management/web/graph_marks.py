@@ -10,7 +10,7 @@ from kikwiflow_worker.management.graph.svg import Mark, Marks, Tone
 from kikwiflow_worker.management.web.formats import length
 from kikwiflow_worker.model.definition import DefinitionFile, ProcessDefinition
 from kikwiflow_worker.model.events import NodeStatus
-from kikwiflow_worker.model.nodes import ExclusiveGateway, FlowNode
+from kikwiflow_worker.model.nodes import BoundaryEvent, ExclusiveGateway, FlowNode
 from kikwiflow_worker.store.search import Count, NodeFigures, Path, Standing
 
 _SHOWN = timedelta(milliseconds=1)
@@ -35,12 +35,19 @@ class NodeChange:
     fields: tuple[str, ...] = ()
 
 
-def figures_marks(figures: Mapping[str, NodeFigures], links: Mapping[str, str]) -> Marks:
-    """Return the marks of a definition's page; ``links`` lead to the instances that stand at a node."""
+def figures_marks(
+    definition: ProcessDefinition, figures: Mapping[str, NodeFigures], links: Mapping[str, str]
+) -> Marks:
+    """Return the marks of a definition's page; ``links`` lead to the instances that stand at a node.
+
+    Nothing stands at a boundary event: its host has the number.
+    """
     return Marks(
         nodes={
             node_id: Mark(
-                tokens=_shown(each.tokens),
+                tokens=""
+                if isinstance(definition.flow_nodes[node_id], BoundaryEvent)
+                else _shown(each.tokens),
                 incidents=_shown(each.incidents),
                 note=f"⌀ {length(each.average)}" if each.average and each.average >= _SHOWN else "",
                 href=links.get(node_id) if each.tokens.value or each.incidents.value else None,
@@ -93,6 +100,17 @@ def changes_between(before: DefinitionFile, after: DefinitionFile) -> tuple[Node
     removed = [node for key, node in before.flow_nodes.items() if key not in after.flow_nodes]
     found += [NodeChange(node.id, node.name or node.id, Difference.REMOVED) for node in removed]
     return tuple(found)
+
+
+def file_changes_between(before: DefinitionFile, after: DefinitionFile) -> tuple[str, ...]:
+    """Return which fields of the definition itself differ, as the file calls them."""
+    fields = {
+        "name": (before.name, after.name),
+        "description": (before.description, after.description),
+        "defaultStartPoint": (before.default_start_point, after.default_start_point),
+        "extensionProperties": (before.extension_properties, after.extension_properties),
+    }
+    return tuple(name for name, (old, new) in fields.items() if old != new)
 
 
 def change_marks(changes: Iterable[NodeChange]) -> Marks:
