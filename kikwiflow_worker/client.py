@@ -10,14 +10,14 @@ caller's process, as far as the definition's transaction boundaries allow.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from uuid import uuid4
 
 from kikwiflow_worker import __version__
+from kikwiflow_worker.assembly import services_over
 from kikwiflow_worker.clock import Clock, SystemClock
 from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.errors import DefinitionError, OperationError
@@ -34,7 +34,7 @@ from kikwiflow_worker.operations import (
 from kikwiflow_worker.operations import variables as variable_changes
 from kikwiflow_worker.operations.correlation import Correlation, CorrelationRequest
 from kikwiflow_worker.operations.migration import MigrationVerdict
-from kikwiflow_worker.operations.services import Invoker, Services
+from kikwiflow_worker.operations.services import Invoker
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.store.protocol import Deployment, ReadStore
 from kikwiflow_worker.store.views import (
@@ -72,19 +72,7 @@ class Kikwiflow:
         clock: Clock | None = None,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        self.services = Services(
-            runtime=store.runtime,
-            definitions=store.definitions,
-            reads=store.reads,
-            searches=store.searches,
-            rules=store.rules,
-            external_work=store.external_work,
-            bulk=store.bulk,
-            new_id=lambda: str(uuid4()),
-            retry_defaults=retry_defaults or RetryDefaults(),
-            event_level=store.options.outbox.level,
-            tracing=tracing,
-        )
+        self.services = services_over(store, retry_defaults=retry_defaults, tracing=tracing)
         self.access = store.access
         self.answers = store.answers
         self._clock = clock or SystemClock()
@@ -115,7 +103,6 @@ class Kikwiflow:
         clock = SystemClock()
         with tracing_to(traces, service="kikwiflow-client", version=__version__) as tracing:
             store = MongoStore.open(uri, database, clock=clock, options=options)
-            client: Kikwiflow | None = None
             try:
                 await store.prepare()
                 client = cls(
@@ -125,10 +112,9 @@ class Kikwiflow:
                     clock=clock,
                     tracing=tracing,
                 )
-                yield client
+                with closing(client):
+                    yield client
             finally:
-                if client is not None:
-                    client.close()
                 await store.close()
 
     @property

@@ -10,6 +10,7 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 
 from kikwiflow_worker import __version__
+from kikwiflow_worker.assembly import services_over
 from kikwiflow_worker.cli.connection import Address, database_address, store_options
 from kikwiflow_worker.cli.relaying import Relaying
 from kikwiflow_worker.clock import SystemClock
@@ -101,20 +102,12 @@ async def _run(
         options=store_options(settings),
         observer=_TransactionMetrics(metrics),
     )
-    services = Services(
-        runtime=store.runtime,
-        definitions=store.definitions,
-        reads=store.reads,
-        searches=store.searches,
-        rules=store.rules,
-        external_work=store.external_work,
-        bulk=store.bulk,
-        new_id=lambda: str(uuid4()),
-        event_level=settings.events,
-        tracing=parts.tracing,
+    services = services_over(
+        store,
         retry_defaults=RetryDefaults(
             max_retries=settings.default_max_retries, interval=settings.default_retry_interval
         ),
+        tracing=parts.tracing,
     )
     worker = Worker(
         options,
