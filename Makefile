@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests that start many processes of their own, judge times or count over all races: one at a time.
+ALONE := tests/acceptance tests/browser tests/chaos tests/races
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check test test-deep chaos bench format docs clean
@@ -29,7 +31,8 @@ check: setup ## Format, lint, types, import contracts, deployment files, docs
 	$(BIN)/python scripts/docs.py --check
 
 test: setup ## All tests, with real worker processes and a real replica set
-	$(BIN)/pytest -m "not deep"
+	$(BIN)/pytest -m "not deep" -n auto --dist loadfile $(addprefix --ignore=,$(ALONE))
+	$(BIN)/pytest -m "not deep" $(ALONE)
 
 test-deep: setup ## The properties and races by the thousand (about half an hour)
 	KIKWIFLOW_TEST_DEEP=1 KIKWIFLOW_TEST_RACES=1000 $(BIN)/pytest -m deep --timeout 3600
