@@ -107,9 +107,8 @@ async def test_the_page_of_one_thing_does_not_read_those_of_others(
             assert page.status_code == 200, (path, page.text)
             large = [entry for entry in entries if not entry["ns"].endswith(SMALL)]
             assert not any("COLLSCAN" in entry["planSummary"] for entry in large), (path, large)
-            assert [entry["docsExamined"] for entry in large if is_count(entry)] == [0] * sum(
-                map(is_count, large)
-            ), path
+            counts = {entry["docsExamined"] for entry in large if is_count(entry)}
+            assert counts <= {0}, (path, counts)
             examined = sum(entry["docsExamined"] for entry in large if not is_count(entry))
             assert examined <= MOST_PER_ROW * max(1, rows_of(page.text)), path
 
