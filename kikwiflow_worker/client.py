@@ -86,7 +86,6 @@ class Kikwiflow:
             tracing=tracing,
         )
         self.access = store.access
-        self.answers = store.answers
         self._clock = clock or SystemClock()
         self._handlers = HandlerRuntime(registry_of(handlers), threads=8)
 
