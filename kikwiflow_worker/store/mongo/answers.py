@@ -24,6 +24,7 @@ LARGEST_REMEMBERED = 12 * 1024 * 1024
 """Bytes of an answer; of a larger one only its status is repeated, since a document of MongoDB may have 16 MB."""
 
 BODY = "body"
+_MAX_TIME_MS = 5_000
 
 
 class Answers:
