@@ -52,7 +52,7 @@ async def run(site: Site, plan: Plan) -> Section:
                 with _readers(url, paths, seconds=settle_s + sum(window.values())) as tabs:
                     await asyncio.sleep(settle_s)
                     watched.append(measure(site, workers, **window))
-                looks.append(json.loads(tabs.communicate(timeout=_READY_S)[0]))
+                    looks.append(json.loads(tabs.communicate(timeout=_READY_S)[0]))
                 shares.append((cpu_s(pid) - used) / (time.monotonic() - began))
     return _section(alone, watched, looks, shares)
 
@@ -132,9 +132,8 @@ def _readers(url: str, paths: list[str], *, seconds: float) -> Iterator[subproce
     )
     try:
         yield process
-    except BaseException:
+    finally:
         _stop(process)
-        raise
 
 
 def _await_page(url: str, process: subprocess.Popen[bytes]) -> None:
