@@ -124,16 +124,16 @@ def _dashboard(database: Database) -> Iterator[tuple[str, int]]:
 def _readers(url: str, paths: list[str], *, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
     """Let the readers look for ``seconds``, in a process of their own; it prints what they got."""
     options = ("--readers", _READERS, "--interval-s", _INTERVAL_S, "--seconds", seconds)
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.tabs", url, *paths, *map(str, options)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        _stop(process)
+    ) as process:
+        try:
+            yield process
+        finally:
+            _stop(process)
 
 
 def _await_page(url: str, process: subprocess.Popen[bytes]) -> None:
