@@ -127,15 +127,17 @@ async def test_a_key_belongs_to_who_sent_it(mongo_server: MongoServer, data: Any
         assert await cancelled("ann", role="viewer") == 403
 
 
-@pytest.mark.parametrize("key", ["", "x" * 256, "a\tb", "ä"])
-async def test_what_can_be_no_key_is_refused(managed: Managed, key: str) -> None:
+NO_KEYS = ["", "x" * 256, "a\tb", "ä"]
+
+
+async def test_what_can_be_no_key_is_refused(managed: Managed) -> None:
     await managed.deploy()
 
-    response = await managed.api.post(
-        "/process-instances", json=START, headers={b"Idempotency-Key": key.encode("latin-1")}
-    )
-
-    assert (response.status_code, response.json()["code"]) == (400, "BAD_REQUEST")
+    for key in NO_KEYS:
+        response = await managed.api.post(
+            "/process-instances", json=START, headers={b"Idempotency-Key": key.encode("latin-1")}
+        )
+        assert (response.status_code, response.json()["code"]) == (400, "BAD_REQUEST"), key
 
 
 async def test_an_answer_that_cannot_be_remembered_is_given_all_the_same(
