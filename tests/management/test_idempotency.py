@@ -103,6 +103,24 @@ async def test_requests_at_once_are_carried_out_once(managed: Managed) -> None:
             assert answer.headers["Retry-After"] == "2"
 
 
+async def test_a_start_or_message_whose_answer_was_lost_is_not_carried_out_again(
+    managed: Managed,
+) -> None:
+    await managed.deploy()
+    message = {"correlationKey": "nobody", "keepForSeconds": 60}
+    headers = {"Idempotency-Key": "m"}
+
+    first = await start(managed, "k")
+    kept = await managed.api.post("/events/correlate", json=message, headers=headers)
+    managed.data.api_answers.delete_many({})  # the server died before it could note them
+    again = await start(managed, "k")
+    known = await managed.api.post("/events/correlate", json=message, headers=headers)
+
+    assert again.json()["id"] == first.json()["id"]
+    assert again.headers["Idempotency-Replayed"] == "false"
+    assert (kept.json()["outcome"], known.json()["outcome"]) == ("kept", "known")
+
+
 class ByHeader:
     """Takes everybody's word for who they are."""
 
