@@ -52,7 +52,7 @@ async def run(site: Site, plan: Plan) -> Section:
                 with _readers(url, paths, seconds=settle_s + sum(window.values())) as tabs:
                     await asyncio.sleep(settle_s)
                     watched.append(measure(site, workers, **window))
-                looks.append(json.loads(tabs.communicate(timeout=_READY_S)[0]))
+                    looks.append(json.loads(tabs.communicate(timeout=_READY_S)[0]))
                 shares.append((cpu_s(pid) - used) / (time.monotonic() - began))
     return _section(alone, watched, looks, shares)
 
@@ -124,17 +124,16 @@ def _dashboard(database: Database) -> Iterator[tuple[str, int]]:
 def _readers(url: str, paths: list[str], *, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
     """Let the readers look for ``seconds``, in a process of their own; it prints what they got."""
     options = ("--readers", _READERS, "--interval-s", _INTERVAL_S, "--seconds", seconds)
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.tabs", url, *paths, *map(str, options)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
-    )
-    try:
-        yield process
-    except BaseException:
-        _stop(process)
-        raise
+    ) as process:
+        try:
+            yield process
+        finally:
+            _stop(process)
 
 
 def _await_page(url: str, process: subprocess.Popen[bytes]) -> None:

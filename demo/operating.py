@@ -20,8 +20,8 @@ from kikwiflow_worker.store.mongo.store import StoreOptions
 
 WORKERS = ("desk-1", "desk-2")
 DASHBOARD_PORT = 8090
-_SURROUNDINGS = {"KIKWIFLOW_EVENTS": EventLevel.FULL.value}
-"""Of all processes: the dashboard shows the path of an instance from its events."""
+_SURROUNDINGS = {"KIKWIFLOW_EVENTS": EventLevel.FULL.value, "KIKWIFLOW_TRACES": "lines"}
+"""Of all processes: the dashboard shows the path of an instance from its events, the logs hold its trace."""
 
 _APPEAR_S = 30.0
 _LOOK_S = 0.2

@@ -74,7 +74,6 @@ class Kikwiflow:
     ) -> None:
         self.services = services_over(store, retry_defaults=retry_defaults, tracing=tracing)
         self.access = store.access
-        self.answers = store.answers
         self._clock = clock or SystemClock()
         self._handlers = HandlerRuntime(registry_of(handlers), threads=8)
 

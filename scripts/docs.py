@@ -19,6 +19,7 @@ from kikwiflow_worker import errors
 from kikwiflow_worker.cli.app import cli
 from kikwiflow_worker.management.app import description
 from kikwiflow_worker.management.problems import codes_reference
+from kikwiflow_worker.management.request_log import request_metrics_reference
 from kikwiflow_worker.model.limits import LIMITS
 from kikwiflow_worker.settings import Settings, settings_reference
 from kikwiflow_worker.store.mongo.collections import COLLECTION_NAMES, INDEXES, SCHEMA_VERSION
@@ -51,7 +52,10 @@ def events() -> str:
 def metrics() -> str:
     return (
         "# Metrics\n\nServed as Prometheus text at `/metrics` of the health port. Work that waits is seen in "
-        "`kikwiflow_oldest_due_seconds` first.\n\n" + metrics_reference()
+        "`kikwiflow_oldest_due_seconds` first.\n\n"
+        + metrics_reference()
+        + "\n## Of the management server\n\nAt `/metrics` of its own address: a worker's that serves beside its work, with those above.\n\n"
+        + request_metrics_reference()
     )
 
 

@@ -19,6 +19,7 @@ from kikwiflow_worker.errors import (
     StoreUnavailableError,
 )
 from kikwiflow_worker.relay.delivery import DeliveryOptions
+from kikwiflow_worker.relay.gauges import RelayGauges
 from kikwiflow_worker.relay.relay import Relay, RelayOptions
 from kikwiflow_worker.relay.sinks import Sink, load_sink
 from kikwiflow_worker.settings import Settings
@@ -26,7 +27,7 @@ from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.telemetry import Event, Metrics, configure_logging, emit
 from kikwiflow_worker.worker.health import HealthServer, HealthState
 from kikwiflow_worker.worker.signals import install_signal_handlers
-from kikwiflow_worker.worker.supervision import supervised
+from kikwiflow_worker.worker.supervision import end, supervised
 
 T = TypeVar("T")
 
@@ -106,6 +107,22 @@ class Relaying:
             else:
                 break
         await self.run()
+
+
+async def measure_beside(store: MongoStore, metrics: Metrics, main: Awaitable[T]) -> T:
+    """Tell, while ``main`` runs, how far relays elsewhere are behind: it is seen also when none of them runs any more."""
+    clock = SystemClock()
+    gauges = RelayGauges(store.relay, store.relay_care, clock=clock, metrics=metrics)
+    async with asyncio.TaskGroup() as group:
+        measuring = group.create_task(supervised("relay gauges", gauges.run, clock))
+        try:
+            result: T | KikwiflowError = await main
+        except KikwiflowError as error:
+            result = error
+        await end([measuring])
+    if isinstance(result, KikwiflowError):
+        raise result
+    return result
 
 
 def run_relay_process(settings: Settings, *, until_idle: bool, replace_sink: bool) -> int | None:

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import sys
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
@@ -12,10 +13,11 @@ from prometheus_client import CollectorRegistry
 from kikwiflow_worker import __version__
 from kikwiflow_worker.assembly import services_over
 from kikwiflow_worker.cli.connection import Address, database_address, store_options
-from kikwiflow_worker.cli.relaying import Relaying
+from kikwiflow_worker.cli.relaying import Relaying, measure_beside
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.errors import ConfigurationError
+from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.settings import Settings
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
@@ -140,7 +142,11 @@ async def _run(
         cold_deadline_s=options.cold_stop_s,
     )
     try:
-        running = worker.run() if relaying is None else relaying.run_beside(worker.run())
+        running: Coroutine[Any, Any, StopResult] = worker.run()
+        if relaying is not None:
+            running = relaying.run_beside(running)
+        elif settings.events is not EventLevel.OFF:
+            running = measure_beside(store, metrics, running)
         if management is not None:
             return await management.serve_beside(running)
         return await running

@@ -8,12 +8,14 @@ from kikwiflow_worker.model.definition import DefinitionFile
 from kikwiflow_worker.model.json_source import json_path
 from kikwiflow_worker.model.nodes import (
     BoundaryInterruptiveCatchEvent,
+    BoundaryInterruptiveTimer,
     CallActivity,
     CorrelationProvider,
     EventCatcher,
     EventThrower,
     FlowNode,
     SegmentType,
+    TimerTaskNode,
 )
 from kikwiflow_worker.model.variable_rules import (
     VARIABLE_RULE,
@@ -23,7 +25,7 @@ from kikwiflow_worker.model.variable_rules import (
     rules_of,
 )
 
-_KEY_HINT = "take another variable for the key, or let everybody read this one"
+_HINT = "take another variable for it, or let everybody read this one"
 
 
 def privacy_problems(definition: DefinitionFile) -> Iterator[Problem]:
@@ -48,12 +50,16 @@ def _rule_problems(name: str, text: str) -> Iterator[Problem]:
 
 
 def _shown_problems(node: FlowNode, masked: frozenset[str]) -> Iterator[Problem]:
-    for path, name in _key_variables(node):
+    shown = [(path, name, "a correlation key", "keys") for path, name in _key_variables(node)]
+    if isinstance(node, TimerTaskNode | BoundaryInterruptiveTimer) and node.provider_variable:
+        path = at(node.id, "providerVariable")
+        shown.append((path, node.provider_variable, "a due date", "due dates"))
+    for path, name, what, they in shown:
         if name in masked:
             yield error(
                 path,
-                f"makes a correlation key of variable {name!r}, which is masked: keys are stored and shown as they are",
-                _KEY_HINT,
+                f"makes {what} of variable {name!r}, which is masked: {they} are stored and shown as they are",
+                _HINT,
             )
     if isinstance(node, CallActivity) and node.collection_variable in masked:
         element = node.element_variable

@@ -79,44 +79,45 @@ class Caller:
             self.audited.subjects.update(subjects)
 
 
-def requires(role: Role) -> Callable[..., object]:
-    """Return a dependency that gives the ``Caller`` if it has ``role``, and refuses the request if not.
+@dataclass(frozen=True, slots=True)
+class Requires:
+    """A dependency that gives the ``Caller`` if it has ``role``, and refuses the request if not.
 
     What changes something is checked to come from a page of ours or a program, and recorded: nothing is changed unless the
     record of it was written before. What a viewer may do changes nothing, even if it is asked by a POST.
     """
 
-    async def caller(request: Request) -> Caller:
+    role: Role
+
+    async def __call__(self, request: Request) -> Caller:
+        """Return who makes ``request``."""
         backend: Backend = request.app.state.backend
         identity = await backend.authenticator.identify(request)
         request.state.actor = identity.actor
-        services, invoker = backend.scoped(identity), backend.new_invoker()
-        if request.method in SAFE_METHODS:
-            _check_role(identity, role, request)
-            return Caller(identity, services, invoker, backend.audit_log(identity))
-        await check_csrf(request, identity)
-        if identity.may(role):
-            await reserve(request, identity, backend.answers)
-        if role is Role.VIEWER:
-            _check_role(identity, role, request)
-            return Caller(identity, services, invoker, backend.audit_log(identity))
-        audited = await begin_change(
-            request, identity, backend.access.audit, now=backend.services.runtime.now
-        )
-        _check_role(identity, role, request)
-        return Caller(identity, services, invoker, backend.audit_log(identity), audited)
-
-    return caller
-
-
-def _check_role(identity: Identity, role: Role, request: Request) -> None:
-    if not identity.may(role):
-        raise PermissionDeniedError(
-            f"{identity.actor} lacks the role {role}, which {request.method} {request.url.path} needs"
+        is_allowed = identity.may(self.role)
+        audited = None
+        if request.method not in SAFE_METHODS:
+            await check_csrf(request, identity)
+            if is_allowed:
+                await reserve(request, identity, backend.answers)
+            if self.role is not Role.VIEWER:
+                audited = await begin_change(
+                    request, identity, backend.access.audit, now=backend.services.runtime.now
+                )
+        if not is_allowed:
+            raise PermissionDeniedError(
+                f"{identity.actor} lacks the role {self.role}, which {request.method} {request.url.path} needs"
+            )
+        return Caller(
+            identity,
+            backend.scoped(identity),
+            backend.new_invoker(),
+            backend.audit_log(identity),
+            audited,
         )
 
 
-Viewer = Annotated[Caller, Depends(requires(Role.VIEWER))]
-Operator = Annotated[Caller, Depends(requires(Role.OPERATOR))]
-Deployer = Annotated[Caller, Depends(requires(Role.DEPLOYER))]
-Admin = Annotated[Caller, Depends(requires(Role.ADMIN))]
+Viewer = Annotated[Caller, Depends(Requires(Role.VIEWER))]
+Operator = Annotated[Caller, Depends(Requires(Role.OPERATOR))]
+Deployer = Annotated[Caller, Depends(Requires(Role.DEPLOYER))]
+Admin = Annotated[Caller, Depends(Requires(Role.ADMIN))]

@@ -74,6 +74,21 @@ LINKS: Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]] = {
         "retryIncident": {"incident_id": _FIRST_ITEM},
         "resolveIncident": {"incident_id": _FIRST_ITEM},
     },
+    ("fetchAndLock", "200"): {
+        operation: {"task_id": "$response.body#/tasks/0/id"}
+        for operation in (
+            "extendLock",
+            "completeWork",
+            "reportFailure",
+            "reportBusinessError",
+            "unlockWork",
+        )
+    },
+    ("createBulkJob", "201"): {
+        operation: {"job_id": "$response.body#/id"}
+        for operation in ("getBulkJob", "confirmBulkJob", "cancelBulkJob")
+    },
+    ("listBulkJobs", "200"): {"getBulkJob": {"job_id": _FIRST_ITEM}},
     ("listExecutableTasks", "200"): {
         "getExecutableTask": {"task_id": _FIRST_ITEM},
         "overrideExecutableTask": {"task_id": _FIRST_ITEM},

@@ -31,23 +31,33 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _UNKNOWN_ROUTE = "(none)"
 
 
+_REQUESTS = ("kikwiflow_http_requests_total", "Requests that the management server answered.")
+_REQUEST_LABELS = ("method", "route", "status")
+_DURATION = (
+    "kikwiflow_http_request_duration_seconds",
+    "Time from a request to the end of its answer; streams are not counted.",
+)
+_DURATION_LABELS = ("route",)
+
+
 class RequestMetrics:
     """How many requests were answered, and how long that took."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = Counter(
-            "kikwiflow_http_requests_total",
-            "Requests that the management server answered.",
-            ("method", "route", "status"),
-            registry=registry,
+        self.requests = Counter(*_REQUESTS, _REQUEST_LABELS, registry=registry)
+        self.duration = Histogram(*_DURATION, _DURATION_LABELS, registry=registry, buckets=_BUCKETS)
+
+
+def request_metrics_reference() -> str:
+    """Return the Markdown table of these metrics."""
+    rows = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
+        for (name, text), kind, labels in (
+            (_REQUESTS, "counter", _REQUEST_LABELS),
+            (_DURATION, "histogram", _DURATION_LABELS),
         )
-        self.duration = Histogram(
-            "kikwiflow_http_request_duration_seconds",
-            "Time from a request to the end of its answer; streams are not counted.",
-            ("route",),
-            registry=registry,
-            buckets=_BUCKETS,
-        )
+    ]
+    return "\n".join(["| Metric | Type | Labels | Meaning |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def new_request_id() -> str:

@@ -10,11 +10,11 @@ from datetime import timedelta
 
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.relay.delivery import Delivery, DeliveryOptions
+from kikwiflow_worker.relay.gauges import MEASURE_S, RelayGauges
 from kikwiflow_worker.relay.sinks import Sink
 from kikwiflow_worker.store.relay import (
     ClaimedSlice,
     RelayCare,
-    RelayStatus,
     RelayStore,
     Round,
 )
@@ -24,7 +24,6 @@ _SLICES_AT_ONCE = 4
 _SLACK_S = 10.0
 """Of a slice's lock beyond the longest round, for claiming and recording."""
 
-_MEASURE_S = 15.0
 _ADOPT_S = 600.0
 
 
@@ -71,6 +70,7 @@ class Relay:
         self._options = options
         self._clock = clock
         self._metrics = metrics
+        self._gauges = RelayGauges(store, care, clock=clock, metrics=metrics)
         self._jitter = jitter or random.Random()
         self._delivery = Delivery(
             sink,
@@ -174,12 +174,6 @@ class Relay:
         if now - self._adopted_at >= _ADOPT_S:
             await self._care.adopt()
             self._adopted_at = now
-        if now - self._measured_at >= _MEASURE_S:
-            measures = await self._store.measure()
-            for status in RelayStatus:
-                if status in measures.counts:
-                    self._metrics.relay_waiting.labels(status=status.value.lower()).set(
-                        measures.counts[status]
-                    )
-            self._metrics.relay_lag.set(measures.lag_s)
+        if now - self._measured_at >= MEASURE_S:
+            await self._gauges.refresh()
             self._measured_at = now

@@ -24,6 +24,7 @@ from tests.support.workers import free_port, wait_until
 
 ROOT = Path(__file__).parents[2]
 API = "/kikwiflow/api/v1"
+WORKERS = ("desk-1", "desk-2")
 pytestmark = [
     pytest.mark.acceptance,
     pytest.mark.asyncio(loop_scope="session"),
@@ -36,6 +37,7 @@ class Demo:
     """The demonstration as it runs: what it printed, and how to call commands beside it."""
 
     shown: str
+    folder: Path
     environment: dict[str, str]
 
     def address(self, label: str) -> str:
@@ -54,6 +56,21 @@ class Demo:
             timeout=30,
             check=True,
         ).stdout
+
+    def log(self, name: str) -> str:
+        """Return what a worker has logged."""
+        return (self.folder / f"{name}.log").read_text()
+
+    def lines_about(self, instance: str) -> dict[str, list[str]]:
+        """Return which steps of an instance each worker began, as lines of its log."""
+        return {
+            name: [
+                line
+                for line in self.log(name).splitlines()
+                if '"task.started"' in line and instance in line
+            ]
+            for name in WORKERS
+        }
 
     @contextmanager
     def guarded(self) -> Iterator[str]:
@@ -101,7 +118,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         )
         assert process.poll() is None, output.read_text()
         embedded = {"KIKWIFLOW_EMBEDDED": str(folder / ".demo" / "mongodb")}
-        yield Demo(output.read_text(), kept | embedded)
+        yield Demo(output.read_text(), folder / ".demo", kept | embedded)
     finally:
         process.send_signal(signal.SIGINT)
         code = process.wait(60)
@@ -159,11 +176,29 @@ async def test_a_newcomer_puts_an_order_right(demo: Demo, browser: Browser) -> N
 
 
 async def test_what_the_workers_measure_is_scraped(demo: Demo) -> None:
-    for name in ("desk-1", "desk-2"):
+    for name in WORKERS:
         metrics = read(demo.address(f"metrics of {name}"))
 
         assert re.search(r"^kikwiflow_oldest_due_seconds \d", metrics, re.MULTILINE)
         assert re.search(r"^kikwiflow_incidents_open \d", metrics, re.MULTILINE)
+
+
+async def test_one_trace_leads_through_two_workers(demo: Demo) -> None:
+    started = {start_order(demo, f"ORDER-8{number:03}") for number in range(6)}
+
+    def shared() -> list[str]:
+        names = {instance: demo.lines_about(instance) for instance in started}
+        return [each for each, lines in names.items() if all(lines.values())]
+
+    wait_until(shared, "both workers have run steps of one order")
+    both = demo.lines_about(shared()[0])
+    lines = "".join(line for own in both.values() for line in own)
+    (trace,) = set(re.findall(r'"trace_id": "(\w+)"', lines))
+    for name in WORKERS:
+        wait_until(
+            lambda name=name: re.search(rf'"name": "process \w+".*{trace}', demo.log(name)),  # type: ignore[misc]
+            f"{name} has written a span of the trace",
+        )
 
 
 @pytest.mark.deep  # it starts four more processes; tokens by command and by session have quicker tests of their own
@@ -183,6 +218,23 @@ async def test_a_revoked_token_opens_nothing(demo: Demo, browser: Browser) -> No
         demo.command("tokens", "revoke", "ana")
 
         wait_until(lambda: status_of(listing, secret) == 401, "the token is refused")
+
+
+def start_order(demo: Demo, business_key: str) -> str:
+    """Start an order that needs no person, over HTTP; return its id."""
+    variables = {"lines": [{"pieces": 1, "price": "45.00"}], "isExpress": True}
+    order = {
+        "processDefinitionKey": "order-fulfilment",
+        "businessKey": business_key,
+        "variables": {name: {"value": value} for name, value in variables.items()},
+    }
+    request = urllib.request.Request(
+        f"{demo.address('dashboard')}{API}/process-instances",
+        data=json.dumps(order).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(json.load(answer)["id"])
 
 
 def read(url: str) -> str:

@@ -102,12 +102,34 @@ async def test_the_graph_carries_tokens_incidents_and_average_times(recorded: Ma
     links = [each for each in page.all("a") if each.all("g", data_node="APPROVE")]
     (address,) = [each.attributes["href"] for each in links]
     assert address == "/dashboard/instances?definition=parcel&node=APPROVE"
+    standing = read_page(await recorded.http.get(address))
+    assert [row[0] for row in rows_of(standing, "Instances")] == ["PARCEL-1", "PARCEL-2"]
     rows = {row[0]: row[2:] for row in rows_of(page, "Nodes")}
     assert rows["WEIGH"] == ["1", "1", "3 s"]
     assert rows["Approve the parcel APPROVE"][:2] == ["2", "0"]
     stream = page.one("main").attributes["data-stream"].partition("?")[0]
     (row,) = await recorded.kikwiflow.reads.list_definitions(key="parcel")
     assert stream.endswith(f"/process-definitions/{row.id}/stream")
+
+
+@pytest.mark.parametrize("key", ["sales/order", "order 7%2F é?#", "a/start/b"])
+async def test_a_key_may_have_any_characters(managed: Managed, key: str) -> None:
+    await managed.deploy(key=key)
+    await managed.deploy(key=key, description="Second")
+    (link,) = (await look(managed, "/definitions")).one("tbody").all("a")
+
+    page = read_page(await managed.http.get(link.attributes["href"]))
+
+    hrefs = {
+        each.attributes["href"]
+        for each in page.all("a")
+        if "/definitions/" in each.attributes["href"]
+    }
+    assert len(hrefs) >= 6
+    for href in hrefs:
+        answer = await managed.http.get(href)
+        assert answer.status_code == 200, (href, answer.text)
+        assert key in read_page(answer).text, href
 
 
 async def test_an_older_version_is_shown_with_its_own_figures(managed: Managed) -> None:

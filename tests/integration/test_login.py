@@ -136,6 +136,7 @@ async def test_a_token_opens_a_session_whose_cookie_no_script_and_no_other_site_
     assert not any(attribute.startswith("Domain") for attribute in attributes)
     assert secret not in answer.text + cookie
     assert await sees_the_dashboard(browser)
+    assert "Log out" in (await browser.get(HOME)).text
     (entry,) = await house.audit(actor="ana")
     assert (entry.operation, entry.result) == ("POST /dashboard/login", "DONE")
     stored = str(list(house.managed.data.web_sessions.find()))

@@ -15,7 +15,7 @@ from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.search import EXAMINED_PER_COUNT
-from tests.support.definitions import a_file
+from tests.support.definitions import a_file, a_start, a_task, an_end
 from tests.support.management import manage
 from tests.support.many_records import RARE, Size, fill
 from tests.support.mongo import MongoServer
@@ -32,6 +32,9 @@ SIZE = Size(1_000_000, 250_000) if DEEP else Size(20_000, 5_000)
 MOST_PER_ROW = 100
 ROWS = 25
 """What a page may look for: a search that has come to nothing yet has looked as far as for a full one."""
+
+NODES = 10
+"""Of each definition."""
 
 SMALL = ("workers", "process_definitions")
 """Collections that no amount of work fills."""
@@ -63,7 +66,9 @@ def filled(mongo_server: MongoServer) -> Iterator[Database[Json]]:
         database = client.get_database(name, codec_options=CODEC_OPTIONS)
         fill(database, SIZE)
         for row in database.process_definitions.find({}, {"key": 1}):
-            source = {"$set": {"source": json.dumps(a_file(key=row["key"]))}}
+            nodes = [a_task(f"node-{number}", "END") for number in range(NODES)]
+            file = a_file(a_start("node-0"), *nodes, an_end(), key=row["key"])
+            source = {"$set": {"source": json.dumps(file)}}
             database.process_definitions.update_one({"_id": row["_id"]}, source)
         yield database
         client.drop_database(name)
@@ -86,6 +91,26 @@ async def test_no_page_examines_more_than_its_rows_may_cost(
             costs[path] = (examined, rows_of(page.text) or ROWS)
 
     assert {path: cost for path, cost in costs.items() if cost[0] > MOST_PER_ROW * cost[1]} == {}
+
+
+async def test_the_page_of_one_thing_does_not_read_those_of_others(
+    mongo_server: MongoServer, filled: Database[Json]
+) -> None:
+    instance, incident = filled.process_instances.find_one(), filled.incidents.find_one()
+    assert instance is not None
+    assert incident is not None
+    paths = ("definitions/key-3", f"instances/{instance['_id']}", f"incidents/{incident['_id']}")
+    async with manage(mongo_server.uri, filled) as managed:
+        for path in paths:
+            with profiled(filled) as entries:
+                page = await managed.http.get(f"/dashboard/{path}")
+            assert page.status_code == 200, (path, page.text)
+            large = [entry for entry in entries if not entry["ns"].endswith(SMALL)]
+            assert not any("COLLSCAN" in entry["planSummary"] for entry in large), (path, large)
+            counts = {entry["docsExamined"] for entry in large if is_count(entry)}
+            assert counts <= {0}, (path, counts)
+            examined = sum(entry["docsExamined"] for entry in large if not is_count(entry))
+            assert examined <= MOST_PER_ROW * max(1, rows_of(page.text)), path
 
 
 def is_count(entry: Json) -> bool:

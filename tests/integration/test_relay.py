@@ -1,5 +1,6 @@
 """The outbox relay on a real replica set: at least once, in order, past what the sink does not take."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,11 +8,22 @@ from bson.timestamp import Timestamp
 from pymongo.database import Database
 
 from kikwiflow_worker.errors import ConflictError
+from kikwiflow_worker.relay.gauges import RelayGauges
 from kikwiflow_worker.relay.message import Message
 from kikwiflow_worker.relay.sinks import RefusedError
+from kikwiflow_worker.store.mongo.outbox import Outbox
 from kikwiflow_worker.store.relay import EventQuery, RelayStatus, slice_of
 from tests.support.profiler import profiled
-from tests.support.relay import SINK, ListSink, RelayBench, bench
+from tests.support.relay import (
+    OPTIONS,
+    SINK,
+    HandClock,
+    ListSink,
+    RelayBench,
+    an_event,
+    bench,
+    no_definition,
+)
 from tests.support.stores import Json
 
 __all__ = ["bench"]
@@ -332,3 +344,35 @@ async def test_the_order_follows_the_logical_time_even_where_it_is_ahead_of_the_
 
     stored = await bench.events.find_one({"_id": "a"})
     assert stored["sequence"] > ahead
+
+
+async def test_a_process_notices_within_a_minute_that_events_are_not_relayed_any_more(
+    bench: RelayBench,
+) -> None:
+    clock = HandClock()
+    outbox = Outbox(bench.collections, OPTIONS, no_definition, clock)
+    await outbox.find_sink()
+
+    async def stores(event_id: str) -> bool:
+        await outbox.store([an_event(event_id, "I-1")])
+        return "expiresAt" in await bench.events.find_one({"_id": event_id})
+
+    assert not await stores("relayed")
+    await bench.store.relay_care.retire()
+    assert not await stores("not known yet")
+    clock.seconds += 61
+    assert await stores("known")
+
+
+async def test_the_lag_is_told_also_where_no_relay_runs(bench: RelayBench) -> None:
+    await bench.put("a")
+    clock = HandClock()
+    gauges = RelayGauges(
+        bench.store.relay, bench.store.relay_care, clock=clock, metrics=bench.metrics
+    )
+
+    await asyncio.wait_for(clock.run_until_it_sleeps(gauges.run), 20)
+
+    text = bench.metrics.render().decode()
+    assert 'kikwiflow_relay_waiting_events{status="pending"} 1.0' in text
+    assert "kikwiflow_relay_lag_seconds 0.0" not in text

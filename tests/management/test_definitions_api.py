@@ -57,23 +57,20 @@ async def test_all_problems_of_an_invalid_definition_are_listed(managed: Managed
     } <= paths
 
 
-@pytest.mark.parametrize(
-    ("content", "media_type", "status"),
-    [
-        (b"{", "application/json", 422),
-        (b"", "application/json", 422),
-        (b"key: order", "application/yaml", 415),
-    ],
-)
-async def test_what_is_no_definition_is_refused(
-    managed: Managed, content: bytes, media_type: str, status: int
-) -> None:
-    response = await managed.api.post(
-        DEFINITIONS, content=content, headers={"Content-Type": media_type}
-    )
+NO_DEFINITIONS = [
+    (b"{", "application/json", 422),
+    (b"", "application/json", 422),
+    (b"key: order", "application/yaml", 415),
+]
 
-    assert response.status_code == status
-    assert response.headers["Content-Type"] == "application/problem+json"
+
+async def test_what_is_no_definition_is_refused(managed: Managed) -> None:
+    for content, media_type, status in NO_DEFINITIONS:
+        response = await managed.api.post(
+            DEFINITIONS, content=content, headers={"Content-Type": media_type}
+        )
+        assert response.status_code == status, content
+        assert response.headers["Content-Type"] == "application/problem+json"
 
 
 async def test_a_version_is_shown_with_every_field_of_its_file(managed: Managed) -> None:
@@ -136,13 +133,15 @@ async def test_lists_go_on_behind_their_cursor(managed: Managed) -> None:
     assert await pages(key="c") == [("c", 3), ("c", 2), ("c", 1)]
 
 
-@pytest.mark.parametrize("cursor", ["nonsense", "WzFd", "bnVsbA", "W10", "%ff"])
-async def test_a_cursor_that_no_page_gave_is_refused(managed: Managed, cursor: str) -> None:
-    await deploy(managed)
+NO_CURSORS = ["nonsense", "WzFd", "bnVsbA", "W10", "%ff"]
 
-    response = await managed.api.get(DEFINITIONS, params={"cursor": cursor})
 
-    assert response.json()["code"] == "UNPROCESSABLE"
+async def test_a_cursor_that_no_page_gave_is_refused(managed: Managed) -> None:
+    await managed.deploy()
+
+    for cursor in NO_CURSORS:
+        response = await managed.api.get(DEFINITIONS, params={"cursor": cursor})
+        assert response.json()["code"] == "UNPROCESSABLE", cursor
 
 
 async def test_a_suspended_definition_starts_nothing_until_it_is_resumed(managed: Managed) -> None:
@@ -179,21 +178,21 @@ async def test_instances_are_migrated_after_a_look_at_them(managed: Managed) -> 
         assert (await managed.kikwiflow.get_instance(instance.id)).definition_version == 2
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/process-definitions/unknown"),
-        ("GET", "/process-definitions/one-by-key/unknown"),
-        ("POST", "/process-definitions/by-key/unknown/suspend"),
-        ("POST", "/process-definitions/by-key/unknown/resume"),
-        ("POST", "/process-definitions/by-key/unknown/migrate"),
-        ("GET", "/pulse/process-definition/unknown/snapshot"),
-    ],
-)
-async def test_an_unknown_definition_is_not_found(managed: Managed, method: str, path: str) -> None:
-    response = await managed.api.request(method, path, json={})
+OF_A_DEFINITION = [
+    ("GET", "/process-definitions/unknown"),
+    ("GET", "/process-definitions/one-by-key/unknown"),
+    ("POST", "/process-definitions/by-key/unknown/suspend"),
+    ("POST", "/process-definitions/by-key/unknown/resume"),
+    ("POST", "/process-definitions/by-key/unknown/migrate"),
+    ("GET", "/pulse/process-definition/unknown/snapshot"),
+]
 
-    assert (response.status_code, response.json()["code"]) == (404, "DEFINITION_NOT_FOUND")
+
+async def test_an_unknown_definition_is_not_found(managed: Managed) -> None:
+    for method, path in OF_A_DEFINITION:
+        response = await managed.api.request(method, path, json={})
+        found = (response.status_code, response.json()["code"])
+        assert found == (404, "DEFINITION_NOT_FOUND"), (method, path)
 
 
 async def test_figures_stand_at_their_nodes(managed: Managed) -> None:

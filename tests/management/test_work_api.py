@@ -165,24 +165,21 @@ async def test_what_no_worker_can_do_is_seen(managed: Managed) -> None:
     assert workers == {"items": [], "nextCursor": None}
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", "/external-tasks/unknown", None),
-        ("PUT", "/external-tasks/unknown/claim/ann", None),
-        ("PUT", "/external-tasks/unknown/unclaim", None),
-        ("POST", "/external-tasks/unknown/complete", None),
-        ("POST", "/events/correlate/unknown", None),
-        ("GET", "/incidents/unknown", None),
-        ("PUT", "/incidents/unknown/retry", None),
-        ("POST", "/incidents/unknown/resolve", {}),
-        ("GET", "/executable-tasks/unknown", None),
-        ("PUT", "/executable-tasks/unknown/retries", {"retries": 1}),
-    ],
-)
-async def test_what_is_unknown_is_not_found(
-    managed: Managed, method: str, path: str, body: Any
-) -> None:
-    response = await managed.api.request(method, path, json=body)
+OF_SOMETHING: list[tuple[str, str, Any]] = [
+    ("GET", "/external-tasks/unknown", None),
+    ("PUT", "/external-tasks/unknown/claim/ann", None),
+    ("PUT", "/external-tasks/unknown/unclaim", None),
+    ("POST", "/external-tasks/unknown/complete", None),
+    ("POST", "/events/correlate/unknown", None),
+    ("GET", "/incidents/unknown", None),
+    ("PUT", "/incidents/unknown/retry", None),
+    ("POST", "/incidents/unknown/resolve", {}),
+    ("GET", "/executable-tasks/unknown", None),
+    ("PUT", "/executable-tasks/unknown/retries", {"retries": 1}),
+]
 
-    assert (response.status_code, response.json()["code"]) == (404, "NOT_FOUND")
+
+async def test_what_is_unknown_is_not_found(managed: Managed) -> None:
+    for method, path, body in OF_SOMETHING:
+        response = await managed.api.request(method, path, json=body)
+        assert (response.status_code, response.json()["code"]) == (404, "NOT_FOUND"), (method, path)

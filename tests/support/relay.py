@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,8 +65,7 @@ class RelayBench:
             self.client, database, clock=SystemClock(), options=StoreOptions(outbox=OPTIONS)
         )
         self.collections = Collections.of(open_database(self.client, database))
-        self.outbox = Outbox(self.collections, OPTIONS, _no_definition)
-        self.outbox.is_relayed = True
+        self.outbox = Outbox(self.collections, OPTIONS, no_definition, SystemClock())
         self.events = self.collections.outbox_events
         self.metrics = Metrics(CollectorRegistry(), version="1", instance="relay")
 
@@ -122,6 +122,7 @@ async def bench(mongo_server: MongoServer, data: Database[Json]) -> AsyncIterato
     bench = RelayBench(mongo_server.uri, data.name)
     await bench.store.ping()
     await bench.store.relay_care.register(SINK)
+    await bench.outbox.find_sink()
 
     yield bench
 
@@ -129,5 +130,30 @@ async def bench(mongo_server: MongoServer, data: Database[Json]) -> AsyncIterato
     await bench.client.close()
 
 
-async def _no_definition(_: str) -> ProcessDefinition | None:
+class HandClock:
+    """A clock that a test moves; to sleep on it ends what runs."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> datetime:
+        """Return an instant that means nothing."""
+        return datetime(2026, 5, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        """Return what the test says."""
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """End what runs."""
+        raise asyncio.CancelledError
+
+    async def run_until_it_sleeps(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Run something that goes on for ever, once."""
+        with suppress(asyncio.CancelledError):
+            await run()
+
+
+async def no_definition(_: str) -> ProcessDefinition | None:
+    """Find none: everything is masked that could be a variable."""
     return None

@@ -261,6 +261,15 @@ class Issuer:
         return self.answer if self.answer is not None else json.dumps({"keys": self.keys}).encode()
 
 
+async def test_a_shared_secret_among_the_keys_is_no_key() -> None:
+    issuer = Issuer()
+    issuer.keys = JWKS["keys"]  # type: ignore[assignment]
+    keys = KeySet(URL, ManualClock(), issuer.fetch)
+
+    assert await keys.find("rsa-1")
+    assert await keys.find("oct-1") is None
+
+
 async def test_keys_are_fetched_once_however_many_ask() -> None:
     issuer = Issuer()
     keys = KeySet(URL, ManualClock(), issuer.fetch)

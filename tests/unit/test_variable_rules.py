@@ -112,6 +112,16 @@ def test_a_masked_variable_makes_no_correlation_key(fields: Json, where: str) ->
     assert errors("roles=viewer") == []
 
 
+def test_a_masked_variable_makes_no_due_date() -> None:
+    node = a_node("WAIT", "TIMER_TASK", "END", providerType="VARIABLE", providerVariable="ssn")
+    file = a_file(a_start("WAIT"), node, an_end(), extensionProperties={PROPERTY: "masked"})
+
+    (problem,) = validate(read(file))
+
+    assert problem.is_error
+    assert problem.path == "flowNodes.WAIT.providerVariable"
+
+
 def test_an_element_of_a_masked_list_should_be_masked_too() -> None:
     node = a_node(
         "EACH",

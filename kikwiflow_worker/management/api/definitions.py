@@ -14,13 +14,10 @@ from kikwiflow_worker.management.api.shapes import (
     LARGEST_INT,
     Body,
     Cursor,
-    Flag,
     Id,
     Limit,
     PageOf,
     Shape,
-    Version,
-    Whole,
 )
 from kikwiflow_worker.management.backend import Deployer, Operator, Viewer
 from kikwiflow_worker.management.etags import NOT_MODIFIED, unless_known
@@ -118,14 +115,16 @@ class Changed(Shape):
 class Migrate(Body):
     """Where instances go; unless ``dryRun`` is false they are only looked at."""
 
-    version: Version | None = Field(None, description="The latest, if it is not given.")
-    dry_run: Flag = True
+    version: int | None = Field(
+        None, ge=1, le=LARGEST_INT, description="The latest, if it is not given."
+    )
+    dry_run: bool = True
 
 
 class MigrateAll(Migrate):
     """Where all instances of a definition go."""
 
-    limit: Whole = Field(100, ge=1, le=MOST_MIGRATED, description="Instances of one call.")
+    limit: int = Field(100, ge=1, le=MOST_MIGRATED, description="Instances of one call.")
 
 
 class Verdict(Shape):
@@ -178,7 +177,7 @@ _DEFINITION_FILE = {
                     "type": "object",
                     "required": ["key", "flowNodes"],
                     "properties": {
-                        "key": {"type": "string"},
+                        "key": {"type": ["string", "number", "boolean"]},
                         "defaultStartPoint": {"type": "string"},
                         "flowNodes": {"type": "object"},
                     },

@@ -16,7 +16,6 @@ from kikwiflow_worker.management.api.shapes import (
     Limit,
     PageOf,
     TaskShape,
-    Whole,
     shown,
     shown_page,
 )
@@ -34,7 +33,7 @@ router = APIRouter(tags=["executable tasks"])
 class Override(Body):
     """What to change of a task; at least one of the two."""
 
-    retries: Whole | None = Field(None, ge=1, le=MAX_ATTEMPTS, description="Attempts left.")
+    retries: int | None = Field(None, ge=1, le=MAX_ATTEMPTS, description="Attempts left.")
     due_date: Instant | None = None
 
 

@@ -65,7 +65,10 @@ class Fetch(Body):
     )
     lock_seconds: LockSeconds = 60
     wait_seconds: float = Field(
-        0, ge=0, le=LONGEST_WAIT_S, description="How long to wait for a task if none is due."
+        0,
+        ge=0,
+        le=LONGEST_WAIT_S,
+        description="How long to wait for a task if none is due.",
     )
     max_tasks: int = Field(1, ge=1, le=external_workers.MAX_FETCHED)
     variables: list[str] | None = Field(

@@ -10,7 +10,6 @@ from kikwiflow_worker.management.api.shapes import (
     Body,
     CountShape,
     Cursor,
-    Flag,
     Id,
     IncidentShape,
     Instant,
@@ -37,7 +36,7 @@ class Resolve(Body):
     variables: dict[str, NewVariable] = Field(
         default_factory=dict, description="Set before the task goes on, in the same transaction."
     )
-    skip: Flag = Field(default=False, description="Do not run its handler: go on as if it had run.")
+    skip: bool = Field(default=False, description="Do not run its handler: go on as if it had run.")
 
 
 @router.get("", operation_id="listIncidents")

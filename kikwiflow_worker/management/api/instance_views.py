@@ -23,7 +23,6 @@ from kikwiflow_worker.management.api.shapes import (
     PageOf,
     Shape,
     TaskShape,
-    Whole,
     page_of,
     shown_instance,
     shown_instances,
@@ -79,7 +78,7 @@ class Search(Body):
     variables_exist: Names = Field(default_factory=list, max_length=100)
     order_by: Literal["startedAt"] = "startedAt"
     ascending: Never = False
-    limit: Whole = Field(20, ge=1, le=MAX_PAGE)
+    limit: int = Field(20, ge=1, le=MAX_PAGE)
     cursor: str | None = Field(None, max_length=1000)
 
 

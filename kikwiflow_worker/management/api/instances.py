@@ -9,13 +9,12 @@ from pydantic import ConfigDict, Field, WithJsonSchema
 from kikwiflow_worker.management.api.definitions import Migrate, Verdict
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
+    LARGEST_INT,
     NOT_BLANK,
     Body,
     Id,
     InstanceShape,
     NewVariable,
-    Version,
-    Whole,
     shown_instance,
     values_of,
 )
@@ -57,13 +56,13 @@ class Start(Body):
 
     process_definition_key: str = Field(min_length=1, pattern=NOT_BLANK)
     business_key: str = Field(min_length=1, pattern=NOT_BLANK)
-    version: Version | None = None
+    version: int | None = Field(None, ge=1, le=LARGEST_INT)
     variables: dict[str, NewVariable] = Field(default_factory=dict)
     business_value: Amount | None = Field(
         None, description="A text keeps every digit; it is answered as one."
     )
     origin: str | None = None
-    priority: Whole = Field(5, ge=0, le=9)
+    priority: int = Field(5, ge=0, le=9)
 
 
 class SetVariables(Body):

@@ -15,7 +15,6 @@ from kikwiflow_worker.management.api.shapes import (
     InstanceShape,
     NewVariable,
     Shape,
-    Whole,
     shown_instance,
     values_of,
 )
@@ -54,7 +53,7 @@ class NewMessage(MessageVariables):
         min_length=1,
         description="The sender's own: a second message with it changes nothing.",
     )
-    keep_for_seconds: Whole | None = Field(
+    keep_for_seconds: int | None = Field(
         None,
         ge=1,
         le=int(LONGEST_KEEP.total_seconds()),

@@ -4,10 +4,19 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from kikwiflow_worker.errors import VariableError
@@ -76,17 +85,11 @@ def _in_utc(at: datetime) -> datetime:
 Instant = Annotated[AwareDatetime, BeforeValidator(_as_written), AfterValidator(_in_utc)]
 """An instant that a caller gives, with its time zone."""
 
-Whole = Annotated[int, Field(strict=True)]
-"""A whole number of a body; no text is taken for one."""
-
-Flag = Annotated[bool, Field(strict=True)]
-"""A flag of a body."""
-
 Never = Annotated[Literal[False], BeforeValidator(_no_number)]
 """A flag that cannot be set here; ``false`` may be said."""
 
 Id = Annotated[str, Path(min_length=1)]
-Version = Annotated[Whole, Field(ge=1, le=LARGEST_INT)]
+Version = Annotated[int, Field(ge=1, le=LARGEST_INT)]
 
 
 class Shape(BaseModel):
@@ -101,10 +104,54 @@ class Shape(BaseModel):
     )
 
 
-class Body(Shape):
-    """The base of what callers send: a misspelled field is an error, never silently dropped."""
+class Given(Shape):
+    """What callers send: a misspelled field is an error, never silently dropped."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Body(Given):
+    """The base of request bodies: besides, no text and no flag is taken for a number, and nothing else for a flag."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_as_written(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
+        return {
+            name: as_written(str(name), value, fields[name].annotation) if name in fields else value
+            for name, value in data.items()
+        }
+
+
+def as_written(name: str, value: object, annotation: object) -> object:
+    """Return what is given for a field; 5.0 is a whole number, as JSON has it.
+
+    Raises:
+        ValueError: A number is wanted and something else is given, or a flag.
+    """
+    wanted = _types_in(annotation)
+    if value is None or not wanted & {bool, int, float}:
+        return value
+    if bool in wanted:
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is neither true nor false")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is no number")  # noqa: TRY004 - what pydantic collects
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _types_in(annotation: object) -> set[object]:
+    """Return the types of an annotation such as ``Annotated[int, ...] | None``."""
+    match get_origin(annotation):
+        case origin if origin is Annotated:
+            return _types_in(get_args(annotation)[0])
+        case origin if origin in {Union, UnionType}:
+            return set[object]().union(*map(_types_in, get_args(annotation)))
+        case _:
+            return {annotation}
 
 
 class Variable(Shape):
@@ -115,7 +162,7 @@ class Variable(Shape):
     is_masked: bool = False
 
 
-class NewVariable(Body):
+class NewVariable(Given):
     """A variable to set; the map key names it, and ``name`` must be the same if it is given."""
 
     value: Any

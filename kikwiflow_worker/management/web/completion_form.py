@@ -48,7 +48,7 @@ def decisions_of(definition: ProcessDefinition | None, node_id: str) -> tuple[De
         return ()
     found: dict[str, Decision] = {}
     for flow in node.outgoing:
-        gateway = definition.flow_nodes.get(flow.target_node_id)
+        gateway = definition.flow_nodes.get(flow.target_node_id or "")
         if (
             isinstance(gateway, ExclusiveGateway)
             and gateway.provider_type is GatewayProvider.VARIABLE

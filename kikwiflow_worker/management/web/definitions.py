@@ -22,6 +22,7 @@ from kikwiflow_worker.operations.instances import get_definition
 from kikwiflow_worker.store.search import NodeFigures
 
 router = page_router()
+"""Keys may have slashes in them: what ends with a word of its own stands before the page of a definition."""
 
 ROWS = 50
 MEASURED_NODES = 200
@@ -56,41 +57,7 @@ async def list_definitions(
     )
 
 
-@router.get("/definitions/{key}")
-async def show_definition(
-    request: Request, caller: Viewer, key: str, version: Version = None
-) -> HTMLResponse:
-    """Show one version, the latest by default."""
-    definition = await get_definition(caller.services, key, version)
-    figures = await _figures(caller, definition)
-    versions = await caller.services.reads.list_definitions(key=key)
-    links = {
-        node_id: link(request, "instances", definition=key, node=node_id) for node_id in figures
-    }
-    drawing = await drawing_of(definition)
-    graph = await picture_of(
-        definition,
-        lambda _: figures_marks(definition, figures, links),
-        title=f"Graph of {definition.name or key}, version {definition.version}",
-    )
-    summary = (await caller.services.searches.measure_definitions([key])).get(key)
-    return render(
-        request,
-        "definition.html",
-        caller=caller,
-        definition=definition,
-        stream=stream_of(request, "process-definitions", definition.id, interval=5),
-        graph=graph,
-        figures={node.id: figures[node.id] for node in drawing.nodes if node.id in figures},
-        is_measured_in_part=len(definition.flow_nodes) > MEASURED_NODES,
-        summary=summary,
-        versions=versions,
-        is_suspended=any(each.is_suspended for each in versions),
-        previous=next((each for each in versions if each.version < definition.version), None),
-    )
-
-
-@router.get("/definitions/{key}/source")
+@router.get("/definitions/{key:path}/source")
 async def show_source(
     request: Request, caller: Viewer, key: str, version: Version = None
 ) -> HTMLResponse:
@@ -102,7 +69,7 @@ async def show_source(
     )
 
 
-@router.get("/definitions/{key}/compare")
+@router.get("/definitions/{key:path}/compare")
 async def compare(
     request: Request,
     caller: Viewer,
@@ -134,6 +101,40 @@ async def compare(
         ),
         is_narrow=max(each.frame.width for each in drawings) <= SIDE_BY_SIDE,
         versions=await caller.services.reads.list_definitions(key=key),
+    )
+
+
+@router.get("/definitions/{key:path}")
+async def show_definition(
+    request: Request, caller: Viewer, key: str, version: Version = None
+) -> HTMLResponse:
+    """Show one version, the latest by default."""
+    definition = await get_definition(caller.services, key, version)
+    figures = await _figures(caller, definition)
+    versions = await caller.services.reads.list_definitions(key=key)
+    links = {
+        node_id: link(request, "instances", definition=key, node=node_id) for node_id in figures
+    }
+    drawing = await drawing_of(definition)
+    graph = await picture_of(
+        definition,
+        lambda _: figures_marks(definition, figures, links),
+        title=f"Graph of {definition.name or key}, version {definition.version}",
+    )
+    summary = (await caller.services.searches.measure_definitions([key])).get(key)
+    return render(
+        request,
+        "definition.html",
+        caller=caller,
+        definition=definition,
+        stream=stream_of(request, "process-definitions", definition.id, interval=5),
+        graph=graph,
+        figures={node.id: figures[node.id] for node in drawing.nodes if node.id in figures},
+        is_measured_in_part=len(definition.flow_nodes) > MEASURED_NODES,
+        summary=summary,
+        versions=versions,
+        is_suspended=any(each.is_suspended for each in versions),
+        previous=next((each for each in versions if each.version < definition.version), None),
     )
 
 

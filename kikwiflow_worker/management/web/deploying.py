@@ -50,35 +50,35 @@ async def deploy(request: Request, caller: Deployer, form: PostedForm) -> Respon
     return done(request, message, "definitions", definition.key, version=definition.version)
 
 
-@router.get("/definitions/{key}/suspend")
+@router.get("/definitions/{key:path}/suspend")
 async def ask_suspend(request: Request, caller: Operator, key: str) -> HTMLResponse:
     """Ask whether no more instances are to start."""
     await get_definition(caller.services, key, None)
     return render(request, "definition_suspend.html", caller=caller, key=key, suspended=True)
 
 
-@router.get("/definitions/{key}/resume")
+@router.get("/definitions/{key:path}/resume")
 async def ask_resume(request: Request, caller: Operator, key: str) -> HTMLResponse:
     """Ask whether instances may start again."""
     await get_definition(caller.services, key, None)
     return render(request, "definition_suspend.html", caller=caller, key=key, suspended=False)
 
 
-@router.post("/definitions/{key}/suspend")
+@router.post("/definitions/{key:path}/suspend")
 async def suspend(request: Request, caller: Operator, _: PostedForm, key: str) -> Response:
     """Let no more instances start, and rest those that run."""
     changed = await instances.change_definition(caller.services, key, suspended=True)
     return done(request, f"Suspended {key} with {changed:,} running instances.", "definitions", key)
 
 
-@router.post("/definitions/{key}/resume")
+@router.post("/definitions/{key:path}/resume")
 async def resume(request: Request, caller: Operator, _: PostedForm, key: str) -> Response:
     """Let instances start and go on again."""
     changed = await instances.change_definition(caller.services, key, suspended=False)
     return done(request, f"{key} goes on, with {changed:,} instances.", "definitions", key)
 
 
-@router.get("/definitions/{key}/start")
+@router.get("/definitions/{key:path}/start")
 async def ask_start(
     request: Request,
     caller: Operator,
@@ -98,7 +98,7 @@ async def ask_start(
     )
 
 
-@router.post("/definitions/{key}/start")
+@router.post("/definitions/{key:path}/start")
 async def start(request: Request, caller: Operator, form: PostedForm, key: str) -> Response:
     """Start an instance; sending the form twice starts one."""
     given = {name: text_of(form, name) for name in ("business_key", "variables", "version")}

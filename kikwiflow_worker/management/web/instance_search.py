@@ -1,4 +1,4 @@
-"""The list of instances, searched by definition, business key, status and variables."""
+"""The list of instances, searched by definition, node, business key, status and variables."""
 
 from typing import Annotated
 
@@ -35,6 +35,7 @@ class Given(BaseModel):
     model_config = ConfigDict(frozen=True, str_strip_whitespace=True, str_max_length=2_000)
 
     definition: str = ""
+    node: str = ""
     key: str = ""
     status: str = Field("RUNNING", pattern=f"^({'|'.join(_STATUSES)})$")
     variable: str = ""
@@ -53,6 +54,7 @@ class Given(BaseModel):
         values = {self.variable: read_value("Value", self.value)} if self.value else {}
         return InstanceSearch(
             definition_keys=(self.definition,) if self.definition else (),
+            node_id=self.node or None,
             business_keys=(self.key,) if self.key else (),
             statuses=_SEVERAL.get(self.status) or (InstanceStatus(self.status),),
             variables=normalize_all(values),

@@ -99,7 +99,7 @@ def done(request: Request, message: str, *parts: object, **query: object) -> Res
 
 
 PostedForm = Annotated[FormData, Depends(read_form)]
-"""The fields of a form that was posted; its token is checked with the role of whoever posts (``backend.requires``)."""
+"""The fields of a form that was posted; its token is checked with the role of whoever posts (``backend.Requires``)."""
 
 
 def text_of(form: FormData, name: str) -> str:

@@ -27,8 +27,8 @@ _STATIC = Path(__file__).parent / "static"
 
 _PAGES: tuple[APIRouter, ...] = (
     overview.router,
-    definitions.router,
     deploying.router,
+    definitions.router,
     instance_search.router,
     instance_page.router,
     instance_actions.router,

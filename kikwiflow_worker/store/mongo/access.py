@@ -17,6 +17,9 @@ from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.keyset import Order, decode_cursor, encode_cursor
+from kikwiflow_worker.store.mongo.ways import Wanted, Way, choose, given
+from kikwiflow_worker.store.mongo.windows import read_page
+from kikwiflow_worker.store.search import EXAMINED_PER_ROW
 from kikwiflow_worker.store.views import Page
 
 TOUCH_EVERY = timedelta(minutes=10)
@@ -27,6 +30,14 @@ MAX_PAGE = 100
 _MOST_TOKENS = 1000
 _MAX_TIME_MS = 5_000
 _AUDIT_ORDER = Order("at", newest_first=True)
+_AUDIT_WAYS = (
+    Way("subject_newest", ("subjectIds",)),
+    Way("actor_newest", ("actor",)),
+    Way("operation_newest", ("operation",)),
+    Way("tenant_newest", ("tenantId",)),
+    Way("newest"),
+)
+"""The narrowest first: few entries are about one thing, many are of one tenant."""
 
 
 def mongo_access(collections: Collections, *, audit_retention: timedelta) -> Access:
@@ -200,24 +211,26 @@ class MongoAudit:
     async def list(
         self, query: AuditQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[AuditEntry]:
-        """Return entries, newest first."""
-        fields = {
-            "actor": query.actor,
-            "operation": query.operation,
-            "subjectIds": query.subject,
-            "tenantId": query.tenant_id,
-        }
-        check_texts(**fields)
-        found: Document = {name: value for name, value in fields.items() if value is not None}
-        wanted = {"$and": [found, _AUDIT_ORDER.after(decode_cursor(cursor))]} if cursor else found
+        """Return entries, newest first; a page may end early, with a cursor that goes on."""
+        wanted = Wanted(
+            given(
+                actor=query.actor,
+                operation=query.operation,
+                subjectIds=query.subject,
+                tenantId=query.tenant_id,
+            )
+        )
+        look = choose(_AUDIT_WAYS, wanted).look(self._audit, _AUDIT_ORDER, wanted)
         limit = max(1, min(limit, MAX_PAGE))
         with translated("listing the audit"):
-            rows = self._audit.find(wanted, max_time_ms=_MAX_TIME_MS).sort(_AUDIT_ORDER.sort)
-            documents = await rows.limit(limit + 1).to_list(limit + 1)
-        shown = documents[:limit]
-        more = len(documents) > limit
-        next_cursor = encode_cursor(_AUDIT_ORDER.position_of(shown[-1])) if more else None
-        return Page(tuple(decode_audit(row) for row in shown), next_cursor)
+            window = await read_page(
+                (look,),
+                after=decode_cursor(cursor) if cursor else None,
+                limit=limit,
+                budget=limit * EXAMINED_PER_ROW,
+            )
+        next_cursor = encode_cursor(window.reached) if window.reached else None
+        return Page(tuple(decode_audit(row) for row in window.rows), next_cursor)
 
 
 def encode_token(token: ApiToken) -> Document:

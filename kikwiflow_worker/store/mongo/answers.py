@@ -24,6 +24,7 @@ LARGEST_REMEMBERED = 12 * 1024 * 1024
 """Bytes of an answer; of a larger one only its status is repeated, since a document of MongoDB may have 16 MB."""
 
 BODY = "body"
+_MAX_TIME_MS = 5_000
 
 
 class Answers:
@@ -63,7 +64,7 @@ class Answers:
         taken = await settled(self._answers.update_one(lapsed, {"$set": fields}))
         if taken.matched_count:
             return Reserved(fields["token"])
-        found = await settled(self._answers.find_one({"_id": key}))
+        found = await settled(self._answers.find_one({"_id": key}, max_time_ms=_MAX_TIME_MS))
         if found is None:
             return InProgress()  # released this instant: the repeat is told to come again
         if found["fingerprint"] != fingerprint:

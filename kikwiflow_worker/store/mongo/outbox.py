@@ -7,6 +7,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from bson.timestamp import Timestamp
 
+from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventLevel, EventType, OutboxEvent, is_recorded
 from kikwiflow_worker.model.variable_rules import (
@@ -37,6 +38,13 @@ class OutboxOptions:
     retention: timedelta = timedelta(days=7)
 
 
+RELAY: Document = {"_id": "relay"}
+"""The document in ``meta`` that says where events are relayed to; without it they are not."""
+
+_LOOK_S = 60.0
+"""How long a process may not know that a relay was registered, or retired."""
+
+
 class Outbox:
     """The outbox of one database.
 
@@ -45,8 +53,15 @@ class Outbox:
     """
 
     def __init__(
-        self, collections: Collections, options: OutboxOptions, find_definition: FindDefinition
+        self,
+        collections: Collections,
+        options: OutboxOptions,
+        find_definition: FindDefinition,
+        clock: Clock,
     ) -> None:
+        self._meta = collections.meta
+        self._clock = clock
+        self._looked_at = clock.monotonic()
         self._find_definition = find_definition
         self._events = collections.outbox_events
         self._sealing = collections.sealing
@@ -80,14 +95,24 @@ class Outbox:
             for position, event in enumerate(events, start=first)
             if self.takes(event.type)
         ]
+        if not taken:
+            return
+        if self._clock.monotonic() - self._looked_at >= _LOOK_S:
+            await self.find_sink()
         ids = {event.definition_id for _, event in taken}
         definitions = {one: await self._find_definition(one) for one in ids}
         documents = [
             self._document(event, _masked(event, definitions[event.definition_id]), position)
             for position, event in taken
         ]
-        if documents:
-            await settled(self._events.insert_many(documents, session=session))
+        await settled(self._events.insert_many(documents, session=session))
+
+    async def find_sink(self) -> str | None:
+        """Return the sink that a relay sends events to, and store events accordingly from now on."""
+        self._looked_at = self._clock.monotonic()
+        found = await settled(self._meta.find_one(RELAY))
+        self.is_relayed = found is not None
+        return str(found["sink"]) if found else None
 
     def _document(
         self, event: OutboxEvent, payload: Mapping[str, Value], position: int

@@ -286,7 +286,11 @@ class Queries:
         open_incidents = {"status": "OPEN"}
         due = self._due() | {"status": {"$in": [TaskStatus.PENDING.value, TaskStatus.LOCKED.value]}}
         with translated("measuring the queue"):
-            first = await settled(self._collections.tasks.find_one(due, sort=[("claimableAt", 1)]))
+            first = await settled(
+                self._collections.tasks.find_one(
+                    due, sort=[("claimableAt", 1)], max_time_ms=_MAX_TIME_MS
+                )
+            )
             count = await settled(
                 self._collections.tasks.count_documents(due, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS)
             )
@@ -312,7 +316,9 @@ class Queries:
     ) -> T | None:
         check_texts(id=found_id)
         with translated(f"reading {found_id}"):
-            document = await settled(collection.find_one({"_id": found_id}))
+            document = await settled(
+                collection.find_one({"_id": found_id}, max_time_ms=_MAX_TIME_MS)
+            )
         return decode(document) if document else None
 
     async def _page(

@@ -11,7 +11,7 @@ from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, Session, fetched, settled
 from kikwiflow_worker.store.mongo.errors import translated
-from kikwiflow_worker.store.mongo.outbox import Outbox
+from kikwiflow_worker.store.mongo.outbox import RELAY, Outbox
 from kikwiflow_worker.store.mongo.relay_documents import (
     ALL_SLICES,
     UNHELD,
@@ -32,7 +32,6 @@ from kikwiflow_worker.store.relay import (
 )
 from kikwiflow_worker.store.views import Page
 
-_ID = {"_id": "relay"}
 _BATCH = 500
 _MAX_PAGE = 500
 _MAX_TIME_MS = 10_000
@@ -59,9 +58,7 @@ class MongoRelayCare:
     async def find_sink(self) -> str | None:
         """Return the name of the sink that events go to, and let this process store events accordingly."""
         with translated("looking for the relay"):
-            found = await settled(self._meta.find_one(_ID))
-        self._outbox.is_relayed = found is not None
-        return str(found["sink"]) if found else None
+            return await self._outbox.find_sink()
 
     async def register(self, sink: str, *, replace: bool = False) -> None:
         """Note that events go to ``sink``; see ``RelayCare.register``."""
@@ -71,14 +68,16 @@ class MongoRelayCare:
                 "(one node is enough)"
             )
         with translated("registering the relay"):
-            await settled(self._meta.update_one(_ID, {"$setOnInsert": {"sink": sink}}, upsert=True))
+            await settled(
+                self._meta.update_one(RELAY, {"$setOnInsert": {"sink": sink}}, upsert=True)
+            )
             known = await self.find_sink()
             if known != sink and not replace:
                 raise ConflictError(
                     f"events of this database go to sink {known!r}, and each event goes to one sink only; stop those "
                     f"relays, then give --replace-sink to send what waits to {sink!r}"
                 )
-            await settled(self._meta.update_one(_ID, {"$set": {"sink": sink}}))
+            await settled(self._meta.update_one(RELAY, {"$set": {"sink": sink}}))
             fresh = {"epoch": 0, "failures": 0, "claimableAt": self._time.now()}
             for number in range(SLICES):
                 update = {"$setOnInsert": fresh, "$set": {"sink": sink}}
@@ -88,7 +87,7 @@ class MongoRelayCare:
     async def retire(self) -> int:
         """Note that events are not relayed any more, and let those that wait expire; return how many."""
         with translated("retiring the relay"):
-            await settled(self._meta.delete_one(_ID))
+            await settled(self._meta.delete_one(RELAY))
             await settled(self._slices.delete_many({}))
             self._outbox.is_relayed = False
             expiry = {"expiresAt": self._time.now() + self._outbox.retention}

@@ -41,11 +41,19 @@ class Placed(Protocol):
     """A query that asks for versions and a node."""
 
     @property
-    def definition_ids(self) -> tuple[str, ...]: ...  # noqa: D102
+    def definition_ids(self) -> tuple[str, ...]:
+        """The versions; empty for all."""
+        ...
+
     @property
-    def definition_keys(self) -> tuple[str, ...]: ...  # noqa: D102
+    def definition_keys(self) -> tuple[str, ...]:
+        """Their keys; empty for all."""
+        ...
+
     @property
-    def node_id(self) -> str | None: ...  # noqa: D102
+    def node_id(self) -> str | None:
+        """The node; None for all."""
+        ...
 
 
 class SearchBase:

@@ -129,7 +129,7 @@ class MongoStore:
         )
         collections, time = self._collections, self.server_time
         definitions = Definitions(collections, self._transactions, time)
-        outbox = Outbox(collections, options.outbox, definitions.find)
+        outbox = Outbox(collections, options.outbox, definitions.find, clock)
         instances = InstanceWrites(collections, outbox, options.retention)
         writes = Writes(collections, outbox, instances, options.retention)
         arrivals = self._new_arrivals(collections)
