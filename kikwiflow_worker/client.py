@@ -72,14 +72,8 @@ class Kikwiflow:
         clock: Clock | None = None,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        self.services = Services(
-            runtime=store.runtime,
-            definitions=store.definitions,
-            reads=store.reads,
-            searches=store.searches,
-            rules=store.rules,
-            external_work=store.external_work,
-            bulk=store.bulk,
+        self.services = Services.over(
+            store,
             new_id=lambda: str(uuid4()),
             retry_defaults=retry_defaults or RetryDefaults(),
             event_level=store.options.outbox.level,
@@ -247,7 +241,10 @@ class Kikwiflow:
             if instance.ended_at is not None:
                 return instance
             if not self._clock.monotonic() < deadline:  # nor ever, if it is no number
-                raise OperationError(await self._where(instance, timeout_s))
+                where = await instances.whereabouts(self.services, instance)
+                raise OperationError(
+                    f"instance {instance.id} has not ended within {timeout_s} s; it is at {where}"
+                )
             await self._clock.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
@@ -494,14 +491,6 @@ class Kikwiflow:
             skip=skip,
             resolved_by=resolved_by,
         )
-
-    async def _where(self, instance: ProcessInstance, timeout_s: float) -> str:
-        tasks = await self.list_tasks(TaskQuery(instance_id=instance.id), limit=5)
-        waits = await self.list_external_tasks(ExternalTaskQuery(instance_id=instance.id), limit=5)
-        rests = [f"{task.node_id} ({task.status})" for task in tasks.items]
-        rests += [f"{task.node_id} (external task {task.id})" for task in waits.items]
-        where = ", ".join(rests) or "between two tasks"
-        return f"instance {instance.id} has not ended within {timeout_s} s; it is at {where}"
 
 
 def _read(path: Path) -> bytes:

@@ -103,14 +103,8 @@ async def _run(
         options=store_options(settings),
         observer=_TransactionMetrics(metrics),
     )
-    services = Services(
-        runtime=store.runtime,
-        definitions=store.definitions,
-        reads=store.reads,
-        searches=store.searches,
-        rules=store.rules,
-        external_work=store.external_work,
-        bulk=store.bulk,
+    services = Services.over(
+        store,
         new_id=lambda: str(uuid4()),
         event_level=settings.events,
         tracing=parts.tracing,
