@@ -10,14 +10,14 @@ caller's process, as far as the definition's transaction boundaries allow.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
+from uuid import uuid4
 
 from kikwiflow_worker import __version__
-from kikwiflow_worker.assembly import services_over
 from kikwiflow_worker.clock import Clock, SystemClock
 from kikwiflow_worker.engine.retries import RetryDefaults
 from kikwiflow_worker.errors import DefinitionError, OperationError
@@ -34,7 +34,7 @@ from kikwiflow_worker.operations import (
 from kikwiflow_worker.operations import variables as variable_changes
 from kikwiflow_worker.operations.correlation import Correlation, CorrelationRequest
 from kikwiflow_worker.operations.migration import MigrationVerdict
-from kikwiflow_worker.operations.services import Invoker
+from kikwiflow_worker.operations.services import Invoker, Services
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.store.protocol import Deployment, ReadStore
 from kikwiflow_worker.store.views import (
@@ -72,7 +72,13 @@ class Kikwiflow:
         clock: Clock | None = None,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        self.services = services_over(store, retry_defaults=retry_defaults, tracing=tracing)
+        self.services = Services.over(
+            store,
+            new_id=lambda: str(uuid4()),
+            retry_defaults=retry_defaults or RetryDefaults(),
+            event_level=store.options.outbox.level,
+            tracing=tracing,
+        )
         self.access = store.access
         self._clock = clock or SystemClock()
         self._handlers = HandlerRuntime(registry_of(handlers), threads=8)
@@ -102,6 +108,7 @@ class Kikwiflow:
         clock = SystemClock()
         with tracing_to(traces, service="kikwiflow-client", version=__version__) as tracing:
             store = MongoStore.open(uri, database, clock=clock, options=options)
+            client: Kikwiflow | None = None
             try:
                 await store.prepare()
                 client = cls(
@@ -111,9 +118,10 @@ class Kikwiflow:
                     clock=clock,
                     tracing=tracing,
                 )
-                with closing(client):
-                    yield client
+                yield client
             finally:
+                if client is not None:
+                    client.close()
                 await store.close()
 
     @property
@@ -233,7 +241,10 @@ class Kikwiflow:
             if instance.ended_at is not None:
                 return instance
             if not self._clock.monotonic() < deadline:  # nor ever, if it is no number
-                raise OperationError(await self._where(instance, timeout_s))
+                where = await instances.whereabouts(self.services, instance)
+                raise OperationError(
+                    f"instance {instance.id} has not ended within {timeout_s} s; it is at {where}"
+                )
             await self._clock.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
@@ -480,14 +491,6 @@ class Kikwiflow:
             skip=skip,
             resolved_by=resolved_by,
         )
-
-    async def _where(self, instance: ProcessInstance, timeout_s: float) -> str:
-        tasks = await self.list_tasks(TaskQuery(instance_id=instance.id), limit=5)
-        waits = await self.list_external_tasks(ExternalTaskQuery(instance_id=instance.id), limit=5)
-        rests = [f"{task.node_id} ({task.status})" for task in tasks.items]
-        rests += [f"{task.node_id} (external task {task.id})" for task in waits.items]
-        where = ", ".join(rests) or "between two tasks"
-        return f"instance {instance.id} has not ended within {timeout_s} s; it is at {where}"
 
 
 def _read(path: Path) -> bytes:

@@ -11,7 +11,6 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 
 from kikwiflow_worker import __version__
-from kikwiflow_worker.assembly import services_over
 from kikwiflow_worker.cli.connection import Address, database_address, store_options
 from kikwiflow_worker.cli.relaying import Relaying, measure_beside
 from kikwiflow_worker.clock import SystemClock
@@ -104,12 +103,14 @@ async def _run(
         options=store_options(settings),
         observer=_TransactionMetrics(metrics),
     )
-    services = services_over(
+    services = Services.over(
         store,
+        new_id=lambda: str(uuid4()),
+        event_level=settings.events,
+        tracing=parts.tracing,
         retry_defaults=RetryDefaults(
             max_retries=settings.default_max_retries, interval=settings.default_retry_interval
         ),
-        tracing=parts.tracing,
     )
     worker = Worker(
         options,

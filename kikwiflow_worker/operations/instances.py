@@ -29,7 +29,7 @@ from kikwiflow_worker.model.variables import (
 from kikwiflow_worker.operations.paging import every
 from kikwiflow_worker.operations.services import Invoker, Services, drive
 from kikwiflow_worker.operations.spans import starting
-from kikwiflow_worker.store.views import InstanceQuery
+from kikwiflow_worker.store.views import ExternalTaskQuery, InstanceQuery, TaskQuery
 
 MAX_VERSION = 2**31 - 1
 """No definition gets there; a larger number would not fit into the database's."""
@@ -201,6 +201,16 @@ async def instance_after(
         if ended.id == instance_id:
             return ended
     return await get_instance(services, instance_id)
+
+
+async def whereabouts(services: Services, instance: ProcessInstance) -> str:
+    """Return words for where a running instance is: the first tasks at which it rests."""
+    tasks = await services.reads.list_tasks(TaskQuery(instance_id=instance.id), limit=5)
+    query = ExternalTaskQuery(instance_id=instance.id)
+    waits = await services.reads.list_external_tasks(query, limit=5)
+    rests = [f"{task.node_id} ({task.status})" for task in tasks.items]
+    rests += [f"{task.node_id} (external task {task.id})" for task in waits.items]
+    return ", ".join(rests) or "between two tasks"
 
 
 def refuse_suspended(instance: ProcessInstance) -> None:

@@ -66,6 +66,18 @@ class Invoker(Protocol):
         ...
 
 
+class Ports(Protocol):
+    """What has every port that operations use: one database."""
+
+    runtime: RuntimeStore
+    definitions: DefinitionStore
+    reads: ReadStore
+    searches: SearchStore
+    rules: RuleStore
+    external_work: ExternalWork
+    bulk: BulkStore
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The ports and settings that operations share.
@@ -85,6 +97,31 @@ class Services:
     retry_defaults: RetryDefaults = field(default_factory=RetryDefaults)
     event_level: EventLevel = EventLevel.OFF
     tracing: Tracing = NO_TRACING
+
+    @classmethod
+    def over(
+        cls,
+        ports: Ports,
+        *,
+        new_id: Callable[[], str],
+        retry_defaults: RetryDefaults,
+        event_level: EventLevel,
+        tracing: Tracing,
+    ) -> "Services":
+        """Return services over all ports of a database, narrowed to nobody."""
+        return cls(
+            runtime=ports.runtime,
+            definitions=ports.definitions,
+            reads=ports.reads,
+            searches=ports.searches,
+            rules=ports.rules,
+            external_work=ports.external_work,
+            bulk=ports.bulk,
+            new_id=new_id,
+            retry_defaults=retry_defaults,
+            event_level=event_level,
+            tracing=tracing,
+        )
 
     async def commit(self, unit: UnitOfWork, *, cause: str | None = None) -> Committed:
         """Commit a unit by itself, with a trace context on the tasks that it creates; see ``RuntimeStore.commit``.
