@@ -32,6 +32,8 @@ ACTIVE
 {"fromVersion":1,"toVersion":2,"problems":[],"migrated":false}
 {"migrated":true}
 CANCELLED
+state
+end
 """
 
 
