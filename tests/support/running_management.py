@@ -70,7 +70,7 @@ async def _serve(
         kikwiflow.new_invoker,
         OpenAuthenticator(),
         kikwiflow.access,
-        kikwiflow.answers,
+        store.answers,
     )
     server = ManagementServer(create_app(backend), "127.0.0.1:0")
     started.put((asyncio.get_running_loop(), server))
