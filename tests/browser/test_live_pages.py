@@ -29,6 +29,7 @@ async def test_the_graph_moves_while_somebody_looks(served: Served, browser: Bro
         await expect(page.locator("#live")).to_be_hidden()
 
 
+@pytest.mark.deep
 async def test_the_figures_of_a_definition_move_too(served: Served, browser: Browser) -> None:
     await served.managed.a_waiting_parcel()
     async with watched(browser, served.url, size=LAPTOP) as tab:
@@ -76,6 +77,7 @@ async def test_without_javascript_the_same_is_done_by_pages(
     await context.close()
 
 
+@pytest.mark.deep
 async def test_a_graph_is_made_larger_and_made_to_fit(served: Served, browser: Browser) -> None:
     instance = await served.managed.a_waiting_parcel()
     async with watched(browser, served.url, size={"width": 800, "height": 600}) as tab:

@@ -112,24 +112,24 @@ async def test_the_graph_carries_tokens_incidents_and_average_times(recorded: Ma
     assert stream.endswith(f"/process-definitions/{row.id}/stream")
 
 
-@pytest.mark.parametrize("key", ["sales/order", "order 7%2F é?#", "a/start/b"])
-async def test_a_key_may_have_any_characters(managed: Managed, key: str) -> None:
-    await managed.deploy(key=key)
-    await managed.deploy(key=key, description="Second")
-    (link,) = (await look(managed, "/definitions")).one("tbody").all("a")
+async def test_a_key_may_have_any_characters(managed: Managed) -> None:
+    keys = {"sales/order", "order 7%2F é?#", "a/start/b"}
+    for key in keys:
+        await managed.deploy(key=key)
+        await managed.deploy(key=key, description="Second")
+    links = (await look(managed, "/definitions")).one("tbody").all("a")
 
-    page = read_page(await managed.http.get(link.attributes["href"]))
+    pages = {each.text: await managed.http.get(each.attributes["href"]) for each in links}
 
-    hrefs = {
-        each.attributes["href"]
-        for each in page.all("a")
-        if "/definitions/" in each.attributes["href"]
-    }
-    assert len(hrefs) >= 6
-    for href in hrefs:
-        answer = await managed.http.get(href)
-        assert answer.status_code == 200, (href, answer.text)
-        assert key in read_page(answer).text, href
+    assert pages.keys() == keys
+    for key, shown in pages.items():
+        addresses = (each.attributes["href"] for each in read_page(shown).all("a"))
+        hrefs = {each for each in addresses if "/definitions/" in each}
+        assert len(hrefs) >= 6
+        for href in hrefs:
+            answer = await managed.http.get(href)
+            assert answer.status_code == 200, (href, answer.text)
+            assert key in read_page(answer).text, href
 
 
 async def test_an_older_version_is_shown_with_its_own_figures(managed: Managed) -> None:
