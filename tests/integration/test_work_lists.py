@@ -8,7 +8,8 @@ import pytest
 
 from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery
 from tests.browser.seeds import fill
-from tests.support.management import Managed, managed
+from tests.support.management import Managed, manage, managed
+from tests.support.mongo import MongoServer
 
 __all__ = ["managed"]
 
@@ -187,3 +188,18 @@ async def test_a_list_is_read_page_by_page(managed: Managed) -> None:
     assert [len(each) for each in keys] == [25, 5]
     assert sorted(keys[0] + keys[1]) == [f"PARCEL-{number:02}" for number in range(30)]
     assert "First page" in second.text
+
+
+async def test_lists_are_shown_though_a_definition_cannot_be_read(
+    managed: Managed, ids: dict[str, str], mongo_server: MongoServer
+) -> None:
+    broken = {
+        "$set": {"source": '{"key": "parcel", "flowNodes": {"A": {"type": "OF_A_LATER_RELEASE"}}}'}
+    }
+    managed.data.process_definitions.update_many({"key": "parcel"}, broken)
+    async with manage(mongo_server.uri, managed.data) as restarted:
+        for path in ("overview", "incidents", "tasks", "timers", "instances"):
+            page = await restarted.http.get(f"/dashboard/{path}")
+
+            assert page.status_code == 200, (path, page.text)
+            assert "PARCEL-" in page.text, path

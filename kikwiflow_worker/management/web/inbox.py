@@ -12,7 +12,7 @@ from kikwiflow_worker.management.privacy import policy_of
 from kikwiflow_worker.management.problems import problem_of
 from kikwiflow_worker.management.web.completion_form import decisions_of, values_in
 from kikwiflow_worker.management.web.pages import PostedForm, done, page_router, render
-from kikwiflow_worker.management.web.whereabouts import whereabouts_of
+from kikwiflow_worker.management.web.whereabouts import find_definition, whereabouts_of
 from kikwiflow_worker.model.runtime import ExternalTask, ExternalTaskType
 from kikwiflow_worker.operations import external_tasks, instances
 from kikwiflow_worker.store.search import ExternalTaskSearch
@@ -126,7 +126,7 @@ async def _show(
     status: int = 200,
 ) -> HTMLResponse:
     task = await _open_task(caller, task_id)
-    definition = await caller.services.definitions.find(task.definition_id)
+    definition = await find_definition(caller, task.definition_id)
     instance = await instances.get_instance(caller.services, task.instance_id)
     visible = (await policy_of(caller, instance)).visible(instance.variables)
     deadlines = await caller.services.searches.find_deadlines([task.id])

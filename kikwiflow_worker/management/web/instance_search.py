@@ -12,7 +12,7 @@ from kikwiflow_worker.management.backend import Caller, Viewer
 from kikwiflow_worker.management.privacy import allowed_search
 from kikwiflow_worker.management.web.pages import page_router, render
 from kikwiflow_worker.management.web.reading import read_day, read_value
-from kikwiflow_worker.management.web.whereabouts import name_of
+from kikwiflow_worker.management.web.whereabouts import find_definition, name_of
 from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
 from kikwiflow_worker.model.variables import normalize_all
 from kikwiflow_worker.store.search import ENDED, RUNNING, InstanceSearch
@@ -86,8 +86,8 @@ async def list_instances(
 
 async def _names(caller: Caller, instances: tuple[ProcessInstance, ...]) -> dict[str, str]:
     """Return the names of the definitions, by id."""
-    find = caller.services.definitions.find
     return {
-        each.definition_id: name_of(await find(each.definition_id)) or each.definition_key
+        each.definition_id: name_of(await find_definition(caller, each.definition_id))
+        or each.definition_key
         for each in instances
     }

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from kikwiflow_worker.errors import DefinitionError
 from kikwiflow_worker.management.backend import Caller
 from kikwiflow_worker.model.definition import ProcessDefinition
 
@@ -58,7 +59,7 @@ async def whereabouts_of(caller: Caller, rows: Iterable[Row]) -> Mapping[str, Wh
     )
     found: dict[str, Whereabouts] = {}
     for row in rows:
-        definition = await caller.services.definitions.find(row.definition_id)
+        definition = await find_definition(caller, row.definition_id)
         found[row.id] = Whereabouts(
             instance_id=row.instance_id,
             business_key=keys.get(row.instance_id),
@@ -67,6 +68,14 @@ async def whereabouts_of(caller: Caller, rows: Iterable[Row]) -> Mapping[str, Wh
             node=_node_name(definition, row.node_id),
         )
     return found
+
+
+async def find_definition(caller: Caller, definition_id: str) -> ProcessDefinition | None:
+    """Return a definition; None if it is not stored or, written by a later release, cannot be read: lists go without it."""
+    try:
+        return await caller.services.definitions.find(definition_id)
+    except DefinitionError:
+        return None
 
 
 def name_of(definition: ProcessDefinition | None) -> str | None:
