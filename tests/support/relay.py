@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -109,11 +109,6 @@ def an_event(event_id: str, instance: str) -> OutboxEvent:
         definition_id="D-1",
         payload={"processInstanceId": instance, "tenantId": "acme", "actorId": None},
     )
-
-
-def taken_ids(sinks: Sequence[ListSink]) -> list[str]:
-    """Return the ids that any of the sinks took, with repetitions."""
-    return [message.id for sink in sinks for message in sink.taken]
 
 
 @pytest.fixture
