@@ -112,21 +112,19 @@ async def test_nobody_gets_anything_without_an_identity(guarded: Managed) -> Non
         assert answer.headers["location"].startswith(f"{DASHBOARD_PATH}/login"), name
 
 
-@pytest.mark.parametrize("own", [None, *Role], ids=lambda role: str(role or "none"))
-async def test_a_role_opens_what_it_should_and_nothing_else(
-    guarded: Managed, own: Role | None
-) -> None:
-    identity = Identity(actor="eve", roles=frozenset({own} if own else ()))
+async def test_a_role_opens_what_it_should_and_nothing_else(guarded: Managed) -> None:
     wrong = []
-    for name, route in API.items():
-        needed = role_of(route.dependant)
-        assert needed is not None
-        if name.startswith("stream") and identity.may(needed):
-            continue  # would go on
+    for own in (None, *Role):
+        identity = Identity(actor="eve", roles=frozenset({own} if own else ()))
         headers = {"X-Role": own.value if own else ""}
-        answer = await guarded.api.request(method_of(route), address_of(route), headers=headers)
-        is_refused = answer.status_code == 403 and "lacks the role" in answer.text
-        if is_refused is identity.may(needed):
-            wrong.append((name, answer.status_code, answer.text))
+        for name, route in API.items():
+            needed = role_of(route.dependant)
+            assert needed is not None
+            if name.startswith("stream") and identity.may(needed):
+                continue  # would go on
+            answer = await guarded.api.request(method_of(route), address_of(route), headers=headers)
+            is_refused = answer.status_code == 403 and "lacks the role" in answer.text
+            if is_refused is identity.may(needed):
+                wrong.append((own, name, answer.status_code, answer.text))
 
     assert wrong == []

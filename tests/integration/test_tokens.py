@@ -85,13 +85,11 @@ async def test_a_token_says_who_it_is_and_is_stored_as_a_hash_alone(door: Door) 
     assert secret.removeprefix("kwf_") not in stored
 
 
-@pytest.mark.parametrize(
-    "secret", ["", "kwf_", "kwf_" + "x" * 43, "KWF_x", "kwf_\ud800", "kwf_" + "a" * 100_000]
-)
-async def test_what_was_never_given_out_proves_nothing(door: Door, secret: str) -> None:
+async def test_what_was_never_given_out_proves_nothing(door: Door) -> None:
     await door.a_token()
 
-    assert not await door.admits(secret)
+    for secret in ("", "kwf_", "kwf_" + "x" * 43, "KWF_x", "kwf_\ud800", "kwf_" + "a" * 100_000):
+        assert not await door.admits(secret)
 
 
 async def test_a_revoked_token_is_refused_within_seconds_by_every_process(door: Door) -> None:
@@ -195,9 +193,8 @@ async def test_a_name_is_used_by_one_token_at_a_time(door: Door) -> None:
     assert [token.revoked_at is None for token in await door.access.tokens.list()].count(True) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
+async def test_a_token_that_makes_no_sense_is_not_given_out(door: Door) -> None:
+    wrong: tuple[tuple[str, dict[str, Any]], ...] = (
         ("", {}),
         ("a b", {}),
         ("-a", {}),
@@ -207,13 +204,10 @@ async def test_a_name_is_used_by_one_token_at_a_time(door: Door) -> None:
         ("ana", {"lifetime": timedelta(seconds=59)}),
         ("ana", {"lifetime": timedelta(days=3661)}),
         ("ana", {"lifetime": timedelta(days=-1)}),
-    ],
-)
-async def test_a_token_that_makes_no_sense_is_not_given_out(
-    door: Door, name: str, fields: dict[str, Any]
-) -> None:
-    with pytest.raises(OperationError):
-        await door.a_token(name, **fields)
+    )
+    for name, fields in wrong:
+        with pytest.raises(OperationError):
+            await door.a_token(name, **fields)
 
     assert await door.access.tokens.list() == ()
 
