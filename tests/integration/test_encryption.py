@@ -1,7 +1,7 @@
 """Variables that are encrypted at rest: what is stored, who can read it, and how keys are changed under running workers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -46,8 +46,9 @@ CHILD = """{"key": "parcel", "defaultStartPoint": "START", "flowNodes": {
 
 
 @pytest.fixture(autouse=True)
-def no_noted_keys(data: Database[Json]) -> None:
-    """Forget keys that another test noted, since the databases of tests keep their meta."""
+def no_noted_keys(data: Database[Json]) -> Iterator[None]:
+    """Forget the keys that a test notes: the others share the database, whose meta is kept."""
+    yield
     data.meta.delete_many({"_id": {"$in": ["encryption", "reencryption"]}})
 
 
@@ -161,6 +162,33 @@ async def test_a_value_is_worth_nothing_in_another_place(
             await variables_of(store, instance.id)
 
 
+@pytest.mark.parametrize("has_transactions", [True, False])
+async def test_increments_and_appends_at_once_are_never_lost(
+    client: Client, data: Database[Json], has_transactions: bool
+) -> None:
+    store = store_with(client, data, RING)
+    await store.ping()
+    store._transactions.enabled = has_transactions
+    instance = await put_instance(store, variables={"n": 0})
+    turns = 12
+
+    await asyncio.gather(
+        *(
+            commit(
+                store,
+                ChangeVariables(
+                    instance.id, (IncrementVariable("n", 1), AppendToVariable("all", turn))
+                ),
+            )
+            for turn in range(turns)
+        )
+    )
+
+    found = await variables_of(store, instance.id)
+    assert found["n"] == turns
+    assert sorted(found["all"]) == list(range(turns))
+
+
 # --- keys
 
 
@@ -198,9 +226,12 @@ async def test_old_keys_decrypt_and_the_first_encrypts(
 @pytest.mark.parametrize(
     ("keys", "why"),
     [
-        (None, "is not among the keys given here"),
-        (KeyRing({"other": KEY}, current="other"), "is not among the keys given here"),
-        (KeyRing({"2026-11": bytes(32)}, current="2026-11"), "is another key than the one"),
+        (None, "which is not given here"),
+        (KeyRing({"other": KEY}, current="other"), "which is not given here"),
+        (
+            KeyRing({"2026-11": bytes(32)}, current="2026-11"),
+            "the file has another key by that name",
+        ),
     ],
 )
 async def test_a_process_without_a_key_of_the_database_does_not_start(

@@ -35,9 +35,8 @@ async def check_keys(collections: Collections) -> None:
             meta.update_one({"_id": _RECORD}, {"$setOnInsert": {"keys": {}}}, upsert=True)
         )
         await settled(meta.update_one({"_id": _RECORD, path: {"$exists": False}}, {"$set": known}))
-        _check(
-            await _find(collections), sealing
-        )  # another process may have come first, with another key
+        # Another process may have come first, with another key.
+        _check(await _find(collections), sealing)
 
 
 async def keep_only(collections: Collections, key_ids: frozenset[str]) -> None:
@@ -61,9 +60,12 @@ def _check_one(key_id: str, known: Any, sealing: Sealing | None) -> None:
     try:
         open_sealed(sealing, _RECORD, key_id, known)
     except EncryptionError:
-        wrong = sealing is not None and key_id in sealing.key_ids
-        found = "is another key than the one" if wrong else "is not among the keys given here:"
+        is_there = sealing is not None and key_id in sealing.key_ids
+        found = (
+            "and the file has another key by that name; restore the one it was"
+            if is_there
+            else "which is not given here; add it to the file, or name the file"
+        )
         raise ConfigurationError(
-            f"variables in this database are encrypted with a key named {key_id!r}; {found} "
-            "encryption_key_file must hold it; see docs/howto/encrypt-variables.md"
+            f"variables in this database are encrypted with a key named {key_id!r}, {found} (encryption_key_file)"
         ) from None
