@@ -198,7 +198,8 @@ async def test_lists_are_shown_though_a_definition_cannot_be_read(
     }
     managed.data.process_definitions.update_many({"key": "parcel"}, broken)
     async with manage(mongo_server.uri, managed.data) as restarted:
-        for path in ("overview", "incidents", "tasks", "timers", "instances"):
+        failed = f"instances/{ids['failed']}"
+        for path in ("overview", "incidents", "tasks", "timers", "instances", failed):
             page = await restarted.http.get(f"/dashboard/{path}")
 
             assert page.status_code == 200, (path, page.text)

