@@ -385,6 +385,25 @@ async def test_a_viewer_sees_masked_variables_as_masked_and_no_actions(
         assert read_page(denied).one("h1").text == "Not allowed"
 
 
+async def test_an_operator_may_replace_a_masked_variable_without_seeing_it(
+    mongo_server: MongoServer, data: Database[dict[str, Any]]
+) -> None:
+    rule = {"kikwiflow.variables.iban": "masked; write=operator"}
+    async with manage(mongo_server.uri, data, authenticator=As(Role.OPERATOR)) as it:
+        await it.deploy(*PARCEL_NODES, extensionProperties=rule)
+        variables = {"iban": "DE-SECRET-1", "recallKey": "r"}
+        instance = await it.kikwiflow.start("parcel", "P", variables=variables)
+        path = f"/instances/{instance.id}/variables?name=iban"
+
+        form = await it.http.get(f"/dashboard{path}")
+        response = await submit(it, path, value="DE-2")
+
+        assert "SECRET" not in form.text
+        assert "keeps its present value from your role" in read_page(form).text
+        flash_after(response)
+        assert (await it.kikwiflow.get_instance(instance.id)).variables["iban"] == "DE-2"
+
+
 async def test_a_form_that_another_site_sends_changes_nothing(managed: Managed) -> None:
     instance = await managed.a_waiting_parcel()
     path = f"/dashboard/instances/{instance.id}/cancel"

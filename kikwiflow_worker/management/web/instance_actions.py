@@ -116,7 +116,8 @@ async def edit_variable(
     instance = await get_running(caller.services, instance_id)
     policy = await policy_of(caller, instance)
     is_there = name in instance.variables
-    value = instance.variables.get(name) if policy.may_read(name) else None
+    visible = policy.visible(instance.variables)
+    value = visible.get(name)
     return render(
         request,
         "variable.html",
@@ -124,9 +125,9 @@ async def edit_variable(
         instance=instance,
         name=name,
         is_there=is_there,
-        is_masked=is_there and not policy.may_read(name),
-        value=typed_text(value) if is_there and policy.may_read(name) else "",
-        kind=kind_of(value) if is_there else "json",
+        is_masked=is_there and name not in visible,
+        value=typed_text(value) if name in visible else "",
+        kind=kind_of(value) if name in visible else "json",
         kinds=KINDS,
         problem=None,
     )
