@@ -112,7 +112,7 @@ async def show_instance(
 
 def shown_variables(instance: ProcessInstance, policy: VariablePolicy) -> tuple[ShownVariable, ...]:
     """Return the variables of an instance, by name, as far as ``policy`` lets them be seen."""
-    visible = instance.variables
+    visible = policy.visible(instance.variables)
     return tuple(
         ShownVariable(
             name=name,
