@@ -19,6 +19,8 @@ from kikwiflow_worker.model.unit_of_work import ChangeVariables
 from kikwiflow_worker.model.variables import AppendToVariable, IncrementVariable, SetVariable
 from kikwiflow_worker.operations.execution import execute_task
 from kikwiflow_worker.store.keys import KeyRing
+from kikwiflow_worker.store.mongo import key_checks
+from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Client
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.reencrypting import Reencrypted
@@ -243,11 +245,18 @@ async def test_a_process_without_a_key_of_the_database_does_not_start(
         await store_with(client, data, keys).prepare()
 
 
-async def test_a_key_that_came_first_is_kept_when_two_begin_at_once(
-    client: Client, data: Database[Json]
+async def test_a_key_that_came_first_is_kept_when_others_begin_at_once(
+    client: Client, data: Database[Json], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rivals = [KeyRing({"k": bytes([n]) * 32}, current="k") for n in range(4)]
+    together, find = asyncio.Barrier(len(rivals)), key_checks._find
 
+    async def find_before_any_has_noted(collections: Collections) -> Any:
+        noted = await find(collections)
+        await together.wait()
+        return noted
+
+    monkeypatch.setattr(key_checks, "_find", find_before_any_has_noted)
     results = await asyncio.gather(
         *(store_with(client, data, keys).prepare() for keys in rivals), return_exceptions=True
     )
