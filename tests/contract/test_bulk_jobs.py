@@ -22,6 +22,7 @@ from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask, IncidentType, TaskType
 from kikwiflow_worker.model.unit_of_work import RecordProgress, RemoveTask, RescheduleTask
 from kikwiflow_worker.store.mongo.store import MongoStore
+from tests.support.groups import commit_group, committed, put_claimed, unit_of
 from tests.support.profiler import profiled
 from tests.support.stores import (
     FAR_AWAY,
@@ -216,3 +217,17 @@ async def test_a_cancelled_preview_cannot_be_confirmed(store: MongoStore) -> Non
     assert await store.bulk.cancel(job, at=LONG_AGO, by=ANA)
 
     assert not await store.bulk.confirm(job, at=LONG_AGO, by=ANA)
+
+
+async def test_a_step_that_is_committed_in_a_group_is_added_as_well(store: MongoStore) -> None:
+    job, claimed = await put_running(store)
+    others = [unit_of(RemoveTask(held)) for _, _, held in await put_claimed(store, 2)]
+    record = RecordProgress(job.id, STEP, LONG_AGO)
+
+    committed(
+        await commit_group(store, others[0], unit_of(again(claimed.claim), record), others[1])
+    )
+
+    after = await store.bulk.find(job.id)
+    assert after is not None
+    assert (after.counts, after.chunk) == (STEP.counts, STEP.chunk)
