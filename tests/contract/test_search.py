@@ -32,6 +32,7 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_instance,
     encode_task,
 )
+from kikwiflow_worker.store.mongo.driver import Client
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.search import (
     ENDED,
@@ -43,6 +44,7 @@ from kikwiflow_worker.store.search import (
     TimerSearch,
 )
 from kikwiflow_worker.store.views import Page
+from tests.support.sealed import RING, store_with
 from tests.support.stores import (
     LONG_AGO,
     Json,
@@ -50,6 +52,7 @@ from tests.support.stores import (
     an_external_task,
     an_incident,
     an_instance,
+    put_instance,
 )
 
 pytestmark = pytest.mark.mongo
@@ -498,3 +501,19 @@ async def test_a_cursor_of_somebody_else_is_refused(store: MongoStore) -> None:
 def test_every_query_can_be_narrowed_to_a_tenant() -> None:
     for query in (InstanceSearch, TaskSearch, ExternalTaskSearch, IncidentSearch, TimerSearch):
         assert "tenant_id" in {field.name for field in fields(query)}
+
+
+async def test_encrypted_values_are_neither_searched_nor_counted(
+    client: Client, data: Database[Json]
+) -> None:
+    sealed = store_with(client, data, RING)
+    await sealed.ping()
+    instance = await put_instance(sealed, variables={"city": "Bremen"})
+
+    for look in (sealed.searches.search_instances, sealed.searches.count_instances):
+        with pytest.raises(OperationError, match="encrypted"):
+            await look(InstanceSearch(variables={"city": "Bremen"}))
+    by_name = await sealed.searches.search_instances(InstanceSearch(variables_exist=("city",)))
+
+    assert [each.id for each in by_name.items] == [instance.id]
+    assert by_name.items[0].variables == {"city": "Bremen"}

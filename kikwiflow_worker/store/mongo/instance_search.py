@@ -48,11 +48,7 @@ class InstanceSearches(SearchBase):
         self, query: InstanceSearch, *, limit: int = 20, cursor: str | None = None
     ) -> Page[ProcessInstance]:
         """Return instances."""
-        if query.variables and self._collections.sealing is not None:
-            raise OperationError(
-                "variables are encrypted here, so that none can be searched by its value; search by the business key, or "
-                "by the name of a variable"
-            )
+        self._check_values(query)
         with translated("searching instances"):
             if query.node_id is None:
                 looks = await self._instance_looks(query)
@@ -66,10 +62,18 @@ class InstanceSearches(SearchBase):
 
     async def count_instances(self, query: InstanceSearch) -> Count:
         """Return how many instances a search would find; for a node, how many paths stand there."""
+        self._check_values(query)
         with translated("counting instances"):
             if query.node_id is None:
                 return await count(await self._instance_looks(query))
             return await count(await self._token_looks(query))
+
+    def _check_values(self, query: InstanceSearch) -> None:
+        if query.variables and self._collections.sealing is not None:
+            raise OperationError(
+                "variables are encrypted here, so that none can be searched by its value; search by the business key, or "
+                "by the name of a variable"
+            )
 
     async def find_business_keys(
         self, instance_ids: Sequence[str], *, tenant_id: str | None = None
