@@ -303,6 +303,38 @@ async def test_who_may_not_read_a_variable_may_not_change_it(office: Office) -> 
     assert after == {**before, "open": 2, "ssn": 1}
 
 
+async def test_what_answers_a_change_masks_as_what_answers_a_look(office: Office) -> None:
+    managed, api = office.managed, office.managed.api
+    office.whoever.role = Role.OPERATOR
+    start = {
+        "processDefinitionKey": "office",
+        "businessKey": "by-api",
+        "variables": {name: {"value": value} for name, value in VARIABLES.items()},
+    }
+    work = {"workerId": "w", "topics": ["weigh_person"], "maxTasks": 5}
+    (asked,) = (
+        task
+        for task in (await managed.kikwiflow.list_external_tasks()).items
+        if task.instance_id == office.running.id
+    )
+
+    answers = [
+        await api.post("/process-instances", json=start),
+        await api.post("/external-work/fetch-and-lock", json=work),
+        await api.put(
+            f"/process-instances/{office.running.id}/variables",
+            json={"variables": {"open": {"value": 1}}},
+        ),
+        await api.post(f"/external-tasks/{asked.id}/complete", json={"variables": {}}),
+        await api.post("/process-instances/search", json={"limit": 100}),
+    ]
+
+    assert [answer.status_code // 100 for answer in answers] == [2] * len(answers)
+    for answer in answers:
+        assert OPERATORS in answer.text
+        assert NOBODY not in answer.text
+
+
 async def test_a_search_by_a_masked_value_is_refused(office: Office) -> None:
     api, http = office.managed.api, office.managed.http
     for asked in ({}, {"processDefinitionKeys": ["office"]}):
