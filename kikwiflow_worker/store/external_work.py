@@ -50,8 +50,6 @@ class ExternalWork(Protocol):
         """Give the task back undone, due as before; False if the claim is lost. Uses no attempt."""
         ...
 
-    async def find_report(
-        self, claim: Claim, *, tenant_id: str | None = None
-    ) -> WorkReport | None:
+    async def find_report(self, claim: Claim, *, tenant_id: str | None = None) -> WorkReport | None:
         """Return what was said about a claim, as the majority knows it."""
         ...

@@ -194,10 +194,13 @@ async def fetch_and_lock(
     A lock that lapses can be fetched by another worker; until then its worker can still report. After three locks that
     lapsed the task is left to a person.
     """
-    tasks = []
+    tasks: list[FetchedTask] = []
     for claimed, instance in await _wait_for_tasks(caller, request, body, clock):
         policy = await policy_of(caller, instance)
         tasks.append(_fetched(claimed, instance, body, policy))
+    if not tasks:
+        caller.changes_nothing()
+    caller.concerns(**{f"task_{number}": task.id for number, task in enumerate(tasks, 1)})
     return Fetched(tasks=tasks)
 
 
