@@ -78,6 +78,11 @@ class Caller:
         if self.audited is not None:
             self.audited.subjects.update(subjects)
 
+    def changes_nothing(self) -> None:
+        """Note that there was nothing to change, so that a poll leaves no trace in the audit."""
+        if self.audited is not None:
+            self.audited.changed_nothing = True
+
 
 @dataclass(frozen=True, slots=True)
 class Requires:

@@ -181,6 +181,10 @@ class AuditLog(Protocol):
         """Note what became of it: the ``result`` and the ``subjects`` of the entry."""
         ...
 
+    async def withdraw(self, entry: AuditEntry) -> None:
+        """Remove the entry of a call that found nothing to change, such as a worker's poll."""
+        ...
+
     async def list(
         self, query: AuditQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[AuditEntry]:

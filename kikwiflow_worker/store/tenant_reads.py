@@ -326,6 +326,10 @@ class TenantAuditLog:
         """Refuse, as ``begin``."""
         raise refusal("writing the audit")
 
+    async def withdraw(self, entry: AuditEntry) -> None:
+        """Refuse, as ``begin``."""
+        raise refusal("writing the audit")
+
     async def list(
         self, query: AuditQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[AuditEntry]:

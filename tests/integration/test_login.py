@@ -363,6 +363,21 @@ async def test_the_audit_has_who_changed_what_and_how_it_ended(house: House) -> 
     assert "DE-VERY-SECRET" not in str(list(house.managed.data.audit_log.find()))
 
 
+async def test_a_poll_that_finds_no_work_leaves_no_trace(house: House) -> None:
+    headers = {"Authorization": f"Bearer {await house.a_secret()}"}
+    http = house.browser()
+    path = f"{BASE_PATH}/external-work/fetch-and-lock"
+    body = {"workerId": "poller", "topics": ["weigh_parcel"]}
+
+    assert (await http.post(path, json=body, headers=headers)).json() == {"tasks": []}
+    assert await house.audit(operation="fetchAndLock") == ()
+
+    await house.managed.a_parcel()
+    (task,) = (await http.post(path, json=body, headers=headers)).json()["tasks"]
+    (entry,) = await house.audit(subject=task["id"])
+    assert (entry.actor, entry.result) == ("ana", "DONE")
+
+
 async def test_a_tenant_reads_its_own_part_of_the_audit(house: House) -> None:
     everywhere = frozenset({Role.ADMIN})
     secrets = {

@@ -234,7 +234,7 @@ async def first_of(managed: Managed, path: str, headers: Mapping[str, str]) -> t
 
 
 VOLATILE = re.compile(
-    r'"(id|processInstanceId|idempotencyKey|nextCursor|job_id|instance_id)":"[^"]*"|\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)|^id: \S+', re.MULTILINE
+    r'"(id|processInstanceId|idempotencyKey|nextCursor|job_id|instance_id|task_1)":"[^"]*"|\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)|^id: \S+', re.MULTILINE
 )  # fmt: skip
 
 

@@ -30,11 +30,13 @@ class Audited:
 
     Attributes:
         subjects: The ids of what it is about, by what they name.
+        changed_nothing: It found nothing to change: if it succeeds, its entry goes.
     """
 
     log: AuditLog
     entry: AuditEntry
     subjects: dict[str, str] = field(default_factory=dict)
+    changed_nothing: bool = False
 
     async def end(self, status: int) -> None:
         """Note how it was answered; only the first call counts."""
@@ -44,7 +46,10 @@ class Audited:
         self.entry = replace(self.entry, result=result_of(status), subjects=subjects)
         # The change is made, or is not: that its result cannot be recorded must not make it look otherwise.
         with suppress(StoreUnavailableError):
-            await self.log.end(self.entry)
+            if self.changed_nothing and self.entry.result == DONE:
+                await self.log.withdraw(self.entry)
+            else:
+                await self.log.end(self.entry)
 
 
 async def begin_change(

@@ -208,6 +208,11 @@ class MongoAudit:
         with translated("writing the audit"):
             await settled(self._audit.update_one({"_id": entry.id}, {"$set": changed}))
 
+    async def withdraw(self, entry: AuditEntry) -> None:
+        """Remove the entry of a call that found nothing to change."""
+        with translated("writing the audit"):
+            await settled(self._audit.delete_one({"_id": entry.id}))
+
     async def list(
         self, query: AuditQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[AuditEntry]:
