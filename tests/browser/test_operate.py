@@ -1,4 +1,7 @@
-"""The way of ``docs/howto/operate.md``, from ``make demo KEEP=1`` on, walked in a browser."""
+"""The way of ``docs/howto/operate.md``, from ``make demo KEEP=1`` on, walked in a browser.
+
+The last steps are for the deep run: traces and tokens have quicker tests of their own.
+"""
 
 import json
 import os
@@ -183,6 +186,7 @@ async def test_what_the_workers_measure_is_scraped(demo: Demo) -> None:
         assert re.search(r"^kikwiflow_incidents_open \d", metrics, re.MULTILINE)
 
 
+@pytest.mark.deep
 async def test_one_trace_leads_through_two_workers(demo: Demo) -> None:
     started = {start_order(demo, f"ORDER-8{number:03}") for number in range(6)}
 
@@ -201,7 +205,7 @@ async def test_one_trace_leads_through_two_workers(demo: Demo) -> None:
         )
 
 
-@pytest.mark.deep  # it starts four more processes; tokens by command and by session have quicker tests of their own
+@pytest.mark.deep
 async def test_a_revoked_token_opens_nothing(demo: Demo, browser: Browser) -> None:
     create = ("tokens", "create", "ana", "--role", "operator", "--all-tenants", "--json")
     secret = json.loads(demo.command(*create))["secret"]
