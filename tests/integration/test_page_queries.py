@@ -118,5 +118,5 @@ def is_count(entry: Json) -> bool:
 
 
 def rows_of(html: str) -> int:
-    """Return how many rows a page shows."""
-    return html.count("<tr>") - html.count("<thead>")
+    """Return how many rows a page shows; a node of a graph is one: it has figures of its own."""
+    return html.count("<tr>") - html.count("<thead>") + html.count("data-node=")
