@@ -303,9 +303,7 @@ class UnitOfWork:
         """Return this unit with the trace context in which it was decided on all tasks that it creates."""
         if traceparent is None:
             return self
-        return replace(
-            self, changes=tuple(_traced(change, traceparent) for change in self.changes)
-        )
+        return replace(self, changes=tuple(_traced(change, traceparent) for change in self.changes))
 
 
 def _traced(change: Change, traceparent: str) -> Change:

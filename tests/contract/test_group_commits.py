@@ -95,7 +95,9 @@ async def test_a_unit_whose_claim_is_lost_is_left_out_and_the_others_are_written
     committed((results[0], *results[2:]))
     rows = {row["_id"] for row in data.executable_tasks.find()}
     assert rows == {lost_task.id, "next-0", "next-2", "next-3"}
-    done = {row["_id"] for row in data.process_instances.find({"variables.done": {"$exists": True}})}
+    done = {
+        row["_id"] for row in data.process_instances.find({"variables.done": {"$exists": True}})
+    }
     assert done == {instance.id for n, (instance, _, _) in enumerate(made) if n != 1}
 
 
