@@ -187,4 +187,6 @@ def _option(draw: st.DrawFn, option: click.Option, files: Mapping[str, str], wor
 
 # They start a server, or say where the one of the test is.
 _LEFT_ALONE = {"--embedded", "--mongod-path", "--mongodb-uri", "--mongodb-uri-file", "--mongodb-database", "--help", "--wait"}  # fmt: skip
-_COMMANDS = list(leaf_commands())
+# These run until they are stopped.
+_SERVICES = {("serve",), ("relay",)}
+_COMMANDS = [(path, command) for path, command in leaf_commands() if tuple(path) not in _SERVICES]
