@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,10 +67,6 @@ _METAVARS = {
     "jwt_tenant_claim": "NAME",
     "relay_sink": "NAME",
     "relay_options": "NAME=VALUE[,...]",
-    "log_level": "LEVEL",
-    "events": "off|lifecycle|full",
-    "log_format": "FORMAT",
-    "event_loop": "auto|asyncio|uvloop",
 }
 
 
@@ -194,6 +191,8 @@ def _setting_option(name: str) -> Callable[[_Decorated], _Decorated]:
     if info.default not in (None, (), False):
         text += f"  [default: {_plain(info.default)}]"
     shape: dict[str, object] = {"metavar": _METAVARS.get(name, "N")}
+    if isinstance(info.annotation, type) and issubclass(info.annotation, StrEnum):
+        shape["metavar"] = "|".join(info.annotation)
     if name.endswith("_seconds"):
         shape["metavar"] = "SECONDS"
     flag = "--" + name.replace("_", "-")

@@ -516,3 +516,16 @@ def test_what_is_on_by_default_can_be_turned_off(
     result = command_line.run("--print-config", *arguments, **environment)
 
     assert f"hand_on = {value}" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "--traces off|provider|otlp|lines",
+        "--events off|lifecycle|full",
+        "--event-loop auto|asyncio|uvloop",
+        "--log-level debug|info|warning|error",
+    ],
+)
+def test_a_choice_is_shown_by_its_values(shown: str) -> None:
+    assert shown in CommandLine().run("--help").output
