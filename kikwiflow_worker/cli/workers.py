@@ -22,6 +22,7 @@ def workers(context: click.Context, *, as_json: bool) -> None:
     """List the workers that were seen in the last 24 hours, the latest first.
 
     A worker that was not seen for 45 seconds is silent: it was stopped, has crashed, or does not reach the database.
+    LAG is how many seconds late the event loop woke up at worst in the ten seconds before: a handler blocks it.
     """
 
     async def action(client: Kikwiflow) -> tuple[tuple[WorkerRecord, ...], datetime]:
@@ -34,7 +35,7 @@ def workers(context: click.Context, *, as_json: bool) -> None:
         )
         return
     print_table(
-        ("ID", "", "SEEN", "STATE", "BUSY#", "HOST", "VERSION"),
+        ("ID", "", "SEEN", "STATE", "BUSY#", "LAG#", "HOST", "VERSION"),
         [
             (
                 worker.id,
@@ -42,6 +43,7 @@ def workers(context: click.Context, *, as_json: bool) -> None:
                 when(worker.seen_at, now),
                 worker.state,
                 f"{worker.running}/{worker.slots}",
+                _lag_of(worker),
                 f"{worker.host} {worker.pid}",
                 worker.version,
             )
@@ -54,3 +56,8 @@ def workers(context: click.Context, *, as_json: bool) -> None:
 def is_alive(worker: WorkerRecord, now: datetime) -> bool:
     """Return whether the worker has not stopped and was seen lately, by the database's time ``now``."""
     return worker.state != "stopped" and now - worker.seen_at < _SILENT_AFTER
+
+
+def _lag_of(worker: WorkerRecord) -> str:
+    lag = worker.event_loop_lag_s
+    return "-" if lag is None else f"{lag:.3f}"

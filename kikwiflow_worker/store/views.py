@@ -31,7 +31,11 @@ class DefinitionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRecord:
-    """What a worker last said about itself. For people only: nothing depends on it."""
+    """What a worker last said about itself. For people only: nothing depends on it.
+
+    Attributes:
+        event_loop_lag_s: How late its event loop woke up at worst since the record before; None if it did not say.
+    """
 
     id: str
     instance_name: str
@@ -44,6 +48,7 @@ class WorkerRecord:
     slots: int
     running: int
     handlers: tuple[str, ...]
+    event_loop_lag_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class BehindTheScenes:
             record = WorkerRecord(
                 id=WORKER, instance_name="w", host="host", pid=1, version="1", started_at=now,
                 seen_at=now, state="running", slots=10, running=2, handlers=handlers,
+                event_loop_lag_s=0.25,
             )  # fmt: skip
             await store.reads.record_worker(record)
             return WORKER
@@ -435,7 +436,10 @@ def test_a_live_worker_is_listed(kikwi: CommandLine, scenes: BehindTheScenes) ->
     (worker,) = kikwi.json("workers")["items"]
 
     assert (worker["id"], worker["is_alive"], worker["running"]) == (WORKER, True, 2)
-    assert "alive" in kikwi.run("workers").stdout
+    assert worker["event_loop_lag_s"] == 0.25
+    table = kikwi.run("workers").stdout
+    assert "alive" in table
+    assert "0.250" in table
 
 
 def test_the_doctor_only_warns_of_a_new_database(kikwi: CommandLine) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH
 from kikwiflow_worker.model.events import EventLevel, EventType, NodeStatus
 from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.codec import encode_task
@@ -269,6 +270,19 @@ async def test_workers_are_silent_when_they_have_not_reported_for_long(managed: 
     assert (lively.worker.id, lively.is_silent, lively.free) == ("packer.1", False, 6)
     assert silent.is_silent
     assert 290 < silent.silent_s < 400
+
+
+async def test_slots_lag_and_silence_of_workers_are_shown(managed: Managed) -> None:
+    await managed.store.reads.record_worker(a_worker(event_loop_lag_s=1.25))
+    await managed.store.reads.record_worker(a_worker(id="packer.2", instance_name="old"))
+
+    items = (await managed.api.get("/workers")).json()["items"]
+    page = (await managed.http.get(f"{DASHBOARD_PATH}/workers")).text
+
+    seen = {item["id"]: (item["free"], item["eventLoopLagSeconds"]) for item in items}
+    assert seen == {"packer.1": (6, 1.25), "packer.2": (6, None)}
+    assert all(item["silentSeconds"] < 60 for item in items)
+    assert "1.250 s" in page
 
 
 @pytest.mark.parametrize("tenant", [None, "acme"])

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter
+from pydantic import Field
 
 from kikwiflow_worker.management.api.definitions import DefinitionShape, find_version
 from kikwiflow_worker.management.api.refusals import refuses
@@ -36,6 +37,9 @@ class WorkerShape(Shape):
     running: int
     free: int
     handlers: list[str]
+    event_loop_lag_seconds: float | None = Field(
+        description="How late its event loop woke up at worst in the ten seconds before it was seen: a handler blocks it."
+    )
     silent_seconds: float
     is_silent: bool
 
@@ -56,6 +60,7 @@ class WorkerShape(Shape):
             running=worker.running,
             free=look.free,
             handlers=list(worker.handlers),
+            event_loop_lag_seconds=worker.event_loop_lag_s,
             silent_seconds=look.silent_s,
             is_silent=look.is_silent,
         )

@@ -262,23 +262,10 @@ class Queries:
 
     async def record_worker(self, record: WorkerRecord) -> None:
         """Note that a worker is alive."""
-        document = {
-            "instanceName": record.instance_name,
-            "host": record.host,
-            "pid": record.pid,
-            "version": record.version,
-            "startedAt": record.started_at,
-            "seenAt": self._time.now(),
-            "state": record.state,
-            "slots": record.slots,
-            "running": record.running,
-            "handlers": list(record.handlers),
-        }
+        document = {**encode_worker(record), "seenAt": self._time.now()}
         with translated("recording this worker"):
             await settled(
-                self._collections.workers.update_one(
-                    {"_id": record.id}, {"$set": document}, upsert=True
-                )
+                self._collections.workers.replace_one({"_id": record.id}, document, upsert=True)
             )
 
     async def measure_queue(self) -> QueueMeasures:
@@ -370,6 +357,26 @@ def decode_completion(row: Document) -> CompletedExternalTask:
     )
 
 
+def encode_worker(record: WorkerRecord) -> Document:
+    """Return what is stored of what a worker says about itself."""
+    document: Document = {
+        "_id": record.id,
+        "instanceName": record.instance_name,
+        "host": record.host,
+        "pid": record.pid,
+        "version": record.version,
+        "startedAt": record.started_at,
+        "seenAt": record.seen_at,
+        "state": record.state,
+        "slots": record.slots,
+        "running": record.running,
+        "handlers": list(record.handlers),
+    }
+    if record.event_loop_lag_s is not None:
+        document["eventLoopLagSeconds"] = record.event_loop_lag_s
+    return document
+
+
 def decode_worker(row: Document) -> WorkerRecord:
     """Return what a worker last said about itself."""
     return WorkerRecord(
@@ -384,4 +391,5 @@ def decode_worker(row: Document) -> WorkerRecord:
         slots=row["slots"],
         running=row["running"],
         handlers=tuple(row["handlers"]),
+        event_loop_lag_s=row.get("eventLoopLagSeconds"),
     )
