@@ -35,6 +35,9 @@ class WorkerRecord:
 
     Attributes:
         event_loop_lag_s: How late its event loop woke up at worst since the record before; None if it did not say.
+        is_external: It fetches tasks, and only that is known of it: ``handlers`` are its topics, its other fields are empty.
+        tenant_id: Whose tasks an external worker may fetch; None for those of all.
+        busy_s: For how many seconds after ``seen_at`` an external worker may be busy with what it fetched, and not be heard.
     """
 
     id: str
@@ -49,6 +52,9 @@ class WorkerRecord:
     running: int
     handlers: tuple[str, ...]
     event_loop_lag_s: float | None = None
+    is_external: bool = False
+    tenant_id: str | None = None
+    busy_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,19 @@ def waiting(**fields: Any) -> dict[str, Any]:
     return {"claimable_at": None, "retries_left": 0, **fields}
 
 
+EXTERNAL_WORKER: dict[str, Any] = {
+    "instance_name": "php.1",
+    "host": "",
+    "pid": 0,
+    "version": "",
+    "started_at": AT,
+    "seen_at": LATER,
+    "state": "running",
+    "slots": 0,
+    "running": 0,
+    "handlers": ("pack", "render_invoice"),
+}
+
 RECORDS: Mapping[str, Mapping[str, object]] = {
     "process_instances": {
         "least": an_instance(),
@@ -601,6 +614,16 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
             running=2,
             handlers=("charge_card",),
             event_loop_lag_s=0.125,
+        ),
+        "external": WorkerRecord(
+            **EXTERNAL_WORKER, id="external/token:php/php.1", is_external=True, busy_s=60.0
+        ),
+        "external-of-tenant": WorkerRecord(
+            **EXTERNAL_WORKER,
+            id="external/token:php/php.1",
+            is_external=True,
+            tenant_id="red/blue",
+            busy_s=60.0,
         ),
     },
 }

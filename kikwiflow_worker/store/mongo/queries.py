@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
+from urllib.parse import quote
 
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -374,13 +375,19 @@ def encode_worker(record: WorkerRecord) -> Document:
     }
     if record.event_loop_lag_s is not None:
         document["eventLoopLagSeconds"] = record.event_loop_lag_s
+    if record.is_external:
+        document |= {"isExternal": True, "busySeconds": record.busy_s}
+    if record.tenant_id is not None:
+        # Workers of two tenants can have one name.
+        own_id = f"{quote(record.tenant_id, safe='')}:{record.id}"
+        document |= {"_id": own_id, "workerId": record.id, "tenantId": record.tenant_id}
     return document
 
 
 def decode_worker(row: Document) -> WorkerRecord:
     """Return what a worker last said about itself."""
     return WorkerRecord(
-        id=row["_id"],
+        id=row["workerId"] if "workerId" in row else row["_id"],
         instance_name=row["instanceName"],
         host=row["host"],
         pid=row["pid"],
@@ -392,4 +399,7 @@ def decode_worker(row: Document) -> WorkerRecord:
         running=row["running"],
         handlers=tuple(row["handlers"]),
         event_loop_lag_s=row.get("eventLoopLagSeconds"),
+        is_external=row.get("isExternal", False),
+        tenant_id=row.get("tenantId"),
+        busy_s=row.get("busySeconds", 0.0),
     )
