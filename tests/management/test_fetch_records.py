@@ -13,6 +13,7 @@ from kikwiflow_worker.errors import StoreError, StoreUnavailableError
 from kikwiflow_worker.model.runtime import ClaimedTask
 from kikwiflow_worker.operations import external_workers
 from kikwiflow_worker.store.external_work import Fetch
+from kikwiflow_worker.store.mongo import fetch_records
 from kikwiflow_worker.store.mongo.codec import encode_task
 from kikwiflow_worker.store.mongo.fetch_records import EVERY_S, FetchRecords
 from kikwiflow_worker.store.mongo.figures import SILENT_S
@@ -329,3 +330,21 @@ async def test_a_record_that_the_database_refuses_costs_one_attempt_in_ten_secon
         bench.data.command("collMod", "workers", validator={})
 
     assert bench.data.workers.count_documents({}) == 0
+
+
+async def test_what_is_remembered_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_records, "MAX_TOPICS", 2)
+    monkeypatch.setattr(fetch_records, "MAX_WORKERS", 2)
+    for topic in ("a", "b", "c"):
+        await bench.fetch(topic)
+    bench.clock.seconds += EVERY_S
+    await bench.fetch("b")
+    assert bench.topics() == ["b", "c"], "those fetched last"
+
+    for tenant in ("red", "blue"):
+        await bench.fetch("a", tenant=tenant)
+    with profiled(bench.data) as entries:
+        await bench.fetch("a", tenant="red")
+        await bench.fetch("a")
+    (entry,) = [entry for entry in entries if entry["op"] == "update"]
+    assert entry["command"]["q"] == {"_id": "external/ann/php.1"}, "forgotten, and written anew"
