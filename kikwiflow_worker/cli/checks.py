@@ -91,7 +91,7 @@ async def examine_work(store: MongoStore) -> AsyncIterator[Finding]:
     alive = [worker for worker in records if is_alive(worker, now)]
     yield await _definitions(store)
     yield _workers(alive, due=queue.due)
-    yield await _waiting(store, alive, now)
+    yield await _waiting(store, now)
     if queue.open_incidents:
         yield Finding(
             "incidents",
@@ -175,32 +175,35 @@ async def _definitions(store: MongoStore) -> Finding:
 
 
 def _workers(alive: list[WorkerRecord], *, due: int) -> Finding:
-    if alive:
-        busy = sum(worker.running for worker in alive)
-        slots = sum(worker.slots for worker in alive)
-        return Finding("workers", Verdict.OK, f"{len(alive)} alive, {busy} of {slots} slots busy")
+    """External workers count apart: without one of our own no timer fires and no step of the engine runs."""
+    ours = [worker for worker in alive if not worker.is_external]
+    external = len(alive) - len(ours)
+    besides = f"; external workers that fetch tasks: {external}" if external else ""
+    if ours:
+        busy = sum(worker.running for worker in ours)
+        slots = sum(worker.slots for worker in ours)
+        message = f"{len(ours)} alive, {busy} of {slots} slots busy{besides}"
+        return Finding("workers", Verdict.OK, message)
+    missing = f"none is alive, and work is due: {due}" if due else "none is alive"
     return Finding(
         "workers",
         Verdict.FAIL if due else Verdict.WARN,
-        f"none is alive, and work is due: {due}" if due else "none is alive",
+        missing + besides,
         "kikwiflow-worker --instance-name NAME",
     )
 
 
-async def _waiting(store: MongoStore, alive: list[WorkerRecord], now: datetime) -> Finding:
-    known = {name for worker in alive for name in worker.handlers}
-    waiting = [
-        each for each in await store.reads.list_waiting_handlers() if each.handler_name not in known
-    ]
+async def _waiting(store: MongoStore, now: datetime) -> Finding:
+    waiting = [each for each in await store.searches.list_handler_waits() if not each.is_served]
     if not waiting:
         return Finding("waiting tasks", Verdict.OK, "no due task needs a handler that is missing")
     listed = "\n".join(
-        f"{each.handler_name}: {each.count} due, the oldest since {when(each.oldest, now)}"
+        f"{each.handler_name}: {each.waiting} due, the oldest since {when(each.oldest, now)}"
         for each in waiting
     )
     return Finding(
         "waiting tasks",
         Verdict.FAIL,
-        f"due tasks need handlers that no live worker has:\n{listed}",
-        "install the distribution that offers them on a worker, and restart it",
+        f"due tasks need handlers that no live worker has, or topics that nobody fetches:\n{listed}",
+        "install the distribution that offers them on a worker and restart it, or start the program that fetches them",
     )

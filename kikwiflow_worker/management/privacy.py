@@ -5,7 +5,7 @@ one, so that no route forgets to ask. A definition that is not found shows nothi
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -204,6 +204,28 @@ async def check_writes(caller: Asking, instance_id: str, names: Iterable[str]) -
     instance = await caller.services.runtime.find_instance(instance_id)
     if instance is not None:
         (await policy_of(caller, instance)).check_writes(names)
+
+
+def start_check(caller: Asking, names: Iterable[str]) -> Callable[[ProcessDefinition], None]:
+    """Return what refuses to start a version with variables that the caller may not write.
+
+    It is for ``instances.start``, which alone knows the version: a check before could be of another one.
+    """
+
+    def check(definition: ProcessDefinition) -> None:
+        VariablePolicy(caller.identity, rules_of(definition)).check_writes(names)
+
+    return check
+
+
+async def check_kept(caller: Asking, names: Collection[str]) -> None:
+    """Refuse to keep a message for whoever waits for it later: it may be of any definition.
+
+    Raises:
+        PermissionDeniedError: A definition has a rule for one of the variables ``names`` by which the caller may not write it.
+    """
+    for definition in await caller.services.rules.find_definitions(tuple(names)) if names else ():
+        VariablePolicy(caller.identity, rules_of(definition)).check_writes(names)
 
 
 async def _policy(

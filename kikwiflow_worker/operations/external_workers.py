@@ -4,7 +4,9 @@ A topic is the name of a task handler. A fetched task is claimed as by a worker 
 through the engine as what a handler returned or raised: retries, error handlers, incidents and guards are the same.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -53,13 +55,16 @@ from kikwiflow_worker.operations.incidents import MAX_ATTEMPTS
 from kikwiflow_worker.operations.instances import too_many_races
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.operations.spans import sending
-from kikwiflow_worker.store.external_work import MAX_TOPICS
+from kikwiflow_worker.store.external_work import MAX_TOPICS, Fetch
 
 SHORTEST_LOCK = timedelta(seconds=1)
 LONGEST_LOCK = timedelta(days=1)
 LONGEST_DELAY = timedelta(days=365)
 MAX_FETCHED = 100
 """Tasks of one fetch, at most."""
+
+_RECORD_TIMEOUT_S = 1.0
+"""After this a record is given up: what was fetched is locked already while its worker waits for the answer."""
 
 
 def claim_of(task_id: str, *, actor: str, worker_id: str, epoch: int) -> Claim:
@@ -99,7 +104,16 @@ async def fetch(
     claimed = await services.external_work.claim_topics(
         worker_id=holder, lock=lock, topics=frozenset(topics), limit=limit
     )
-    return tuple([one for one in claimed if await _is_to_be_done(services, one)])
+    todo = tuple([one for one in claimed if await _is_to_be_done(services, one)])
+    await _record(services, Fetch(worker_id=holder, topics=frozenset(topics), lock=lock))
+    return todo
+
+
+async def _record(services: Services, fetched: Fetch) -> None:
+    """Let people see who fetches, if the database answers; nothing depends on it."""
+    with suppress(KikwiflowError, TimeoutError):
+        async with asyncio.timeout(_RECORD_TIMEOUT_S):
+            await services.external_work.record_fetch(fetched)
 
 
 async def _is_to_be_done(services: Services, claimed: ClaimedTask) -> bool:

@@ -1,6 +1,6 @@
 """Starting, changing and cancelling instances."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -61,8 +61,21 @@ class StartRequest:
     priority: int = 5
 
 
-async def start(services: Services, invoker: Invoker, request: StartRequest) -> ProcessInstance:
+def _nothing(_: ProcessDefinition) -> None:
+    pass
+
+
+async def start(
+    services: Services,
+    invoker: Invoker,
+    request: StartRequest,
+    *,
+    check: Callable[[ProcessDefinition], None] = _nothing,
+) -> ProcessInstance:
     """Start an instance and run it until it rests or ends; return it as it is then.
+
+    Args:
+        check: Raises what refuses to start the version that was found; not asked when an earlier start is returned.
 
     Raises:
         DefinitionNotFoundError: No definition has this key, or this version.
@@ -83,6 +96,7 @@ async def start(services: Services, invoker: Invoker, request: StartRequest) -> 
     if found.is_suspended:
         raise ConflictError(f"definition {request.key!r} is suspended; resume it first")
     definition = found.definition
+    check(definition)
     instance = ProcessInstance(
         id=_new_instance_id(services, request),
         business_key=request.business_key,

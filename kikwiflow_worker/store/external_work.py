@@ -5,6 +5,7 @@ of every write, a lock that lapsed can be fetched by another, and until then it 
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -13,6 +14,16 @@ from kikwiflow_worker.model.runtime import Claim, ClaimedTask
 
 MAX_TOPICS = 20
 """Of one fetch: for each of them, and each priority, the index is entered once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """Who asked for tasks of which topics, and for how long each would be locked."""
+
+    worker_id: str
+    topics: frozenset[str]
+    lock: timedelta
+    tenant_id: str | None = None
 
 
 class ExternalWork(Protocol):
@@ -33,6 +44,13 @@ class ExternalWork(Protocol):
 
         Args:
             topics: At most ``MAX_TOPICS``.
+        """
+        ...
+
+    async def record_fetch(self, fetch: Fetch) -> None:
+        """Note that an external worker lives and what it fetches, at most every ten seconds: for people, as ``WorkerRecord``.
+
+        Nothing depends on it: a fetch whose record cannot be written has fetched all the same.
         """
         ...
 

@@ -257,7 +257,8 @@ class HandlerWait:
     Attributes:
         handler_name: As ``Capability.stored``.
         oldest: Since when the oldest has been claimable.
-        is_served: Whether a worker seen lately has the handler; if not, they wait for ever.
+        is_served: Whether a worker seen lately has the handler, or fetches it as a topic, for each of them; if not, some wait
+            for ever.
     """
 
     handler_name: str
@@ -273,6 +274,11 @@ class WorkerLook:
     worker: WorkerRecord
     silent_s: float
     is_silent: bool
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it reports, and has not said that it stops."""
+        return not self.is_silent and self.worker.state != "stopped"
 
     @property
     def free(self) -> int:

@@ -8,7 +8,7 @@ from kikwiflow_worker.model.bulk import BulkJob
 from kikwiflow_worker.model.external_work import WorkReport
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask
 from kikwiflow_worker.store.bulk import BulkStore
-from kikwiflow_worker.store.external_work import ExternalWork
+from kikwiflow_worker.store.external_work import ExternalWork, Fetch
 from kikwiflow_worker.store.views import Page
 
 
@@ -32,6 +32,10 @@ class TenantExternalWork:
         return await self._inner.claim_topics(
             worker_id=worker_id, lock=lock, topics=topics, limit=limit, tenant_id=self._tenant_id
         )
+
+    async def record_fetch(self, fetch: Fetch) -> None:
+        """Note what a worker of the tenant fetches."""
+        await self._inner.record_fetch(replace(fetch, tenant_id=self._tenant_id))
 
     async def find_held(
         self,

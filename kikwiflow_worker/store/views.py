@@ -31,7 +31,14 @@ class DefinitionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRecord:
-    """What a worker last said about itself. For people only: nothing depends on it."""
+    """What a worker last said about itself. For people only: nothing depends on it.
+
+    Attributes:
+        event_loop_lag_s: How late its event loop woke up at worst since the record before; None if it did not say.
+        is_external: It fetches tasks, and only that is known of it: ``handlers`` are its topics, its other fields are empty.
+        tenant_id: Whose tasks an external worker may fetch; None for those of all.
+        busy_s: For how many seconds after ``seen_at`` an external worker may be busy with what it fetched, and not be heard.
+    """
 
     id: str
     instance_name: str
@@ -44,6 +51,10 @@ class WorkerRecord:
     slots: int
     running: int
     handlers: tuple[str, ...]
+    event_loop_lag_s: float | None = None
+    is_external: bool = False
+    tenant_id: str | None = None
+    busy_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,13 @@ class Worker:
             clock=self._clock,
             metrics=self._metrics,
         )
+        self._monitor = LoopMonitor(
+            clock=self._clock,
+            metrics=self._metrics,
+            running=self._handlers.running,
+            warning_seconds=options.handler_block_warning_s,
+            on_beat=self._health.beat,
+        )
         self._store_watch = StoreWatch(self._health, self._metrics, self._clock)
         self._lanes = CommitLanes(services.runtime, self._book, self._lane_options())
         self._runner = TaskRunner(
@@ -283,16 +290,9 @@ class Worker:
         )
 
     def _chores(self, maintenance: Maintenance) -> list[Coroutine[object, object, None]]:
-        monitor = LoopMonitor(
-            clock=self._clock,
-            metrics=self._metrics,
-            running=self._handlers.running,
-            warning_seconds=self._options.handler_block_warning_s,
-            on_beat=self._health.beat,
-        )
         chores: dict[str, Callable[[], Awaitable[None]]] = {
             "commit lanes": self._lanes.run,
-            "loop monitor": monitor.run,
+            "loop monitor": self._monitor.run,
             "database watch": maintenance.watch_database,
             "worker record": lambda: maintenance.record_worker(self._record),
             "queue measures": maintenance.measure,
@@ -403,6 +403,7 @@ class Worker:
             slots=options.concurrency,
             running=self._slots.used,
             handlers=tuple(sorted(self._handlers.registry.capabilities.stored)),
+            event_loop_lag_s=round(self._monitor.take_largest_lag(), 3),
         )
 
 

@@ -78,6 +78,7 @@ class LoopMonitor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         self._last_beat = 0.0
+        self._largest_lag = 0.0
         self._warned_beat: float | None = None
 
     async def run(self) -> None:
@@ -111,9 +112,16 @@ class LoopMonitor:
             hint="call blocking code from a plain function (it runs in a thread) or use asyncio.to_thread",
         )
 
+    def take_largest_lag(self) -> float:
+        """Return how many seconds late the loop woke up at worst since this was asked before, and begin anew."""
+        largest, self._largest_lag = self._largest_lag, 0.0
+        return largest
+
     def _beat(self) -> None:
         now = self._clock.monotonic()
-        self._metrics.event_loop_lag.observe(max(0.0, now - self._last_beat - self._interval))
+        lag = max(0.0, now - self._last_beat - self._interval)
+        self._metrics.event_loop_lag.observe(lag)
+        self._largest_lag = max(self._largest_lag, lag)
         self._last_beat = now
         self._on_beat()
 

@@ -39,6 +39,16 @@ ALLOWANCE_S = 1.0
 LONG_AGO = datetime(2024, 5, 1, tzinfo=UTC)
 
 
+async def told_lag(client: Kikwiflow, name: str) -> float:
+    """Return the lag of the event loop that a worker told last, in seconds; a record replaces the one before."""
+    (lag,) = (
+        worker.event_loop_lag_s
+        for worker in await client.reads.list_workers()
+        if worker.instance_name == name
+    )
+    return lag or 0.0
+
+
 def started_at_gate(site: Site, worker: WorkerProcess, *, node: str = "STEP_1") -> Effect:
     """Wait until a worker's handler stands at its gate; return the line it wrote."""
 
@@ -217,6 +227,9 @@ async def test_a_handler_that_blocks_the_event_loop_is_named_and_every_lock_is_k
     assert {effect.pid for effect in site.effects()} == {rude.pid}
     assert len(site.effects(phase="start")) == 2
     verify(site, stored, dict.fromkeys([instance, neighbour], Expected.of("STEP_1")))
+    told = await told_lag(client, "rude")
+    assert rude.stop() == 0
+    assert max(told, await told_lag(client, "rude")) > seconds / 2
 
 
 @pytest.mark.field_case("S-13")

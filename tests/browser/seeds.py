@@ -83,6 +83,7 @@ async def record_worker(managed: Managed, name: str = "bench") -> None:
         slots=10,
         running=4,
         handlers=("weigh_parcel",),
+        event_loop_lag_s=0.012,
     )
     await managed.services.reads.record_worker(record)
 

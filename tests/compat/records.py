@@ -64,7 +64,7 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_task,
 )
 from kikwiflow_worker.store.mongo.definitions import decode_definition
-from kikwiflow_worker.store.mongo.queries import decode_completion, decode_worker
+from kikwiflow_worker.store.mongo.queries import decode_completion, decode_worker, encode_worker
 from kikwiflow_worker.store.mongo.relay_documents import decode_event
 from kikwiflow_worker.store.mongo.work_reports import decode_report, encode_report
 from kikwiflow_worker.store.relay import RelayStatus, StoredEvent
@@ -120,7 +120,7 @@ KINDS: Mapping[str, Kind] = {
     "api_answers": Kind(None, decode_answer),
     "process_definitions": Kind(None, decode_definition),
     "completed_external_tasks": Kind(None, decode_completion),
-    "workers": Kind(None, decode_worker),
+    "workers": Kind(encode_worker, decode_worker),
     "outbox_events": Kind(None, lambda row: decode_event(row, None)),
 }
 
@@ -229,6 +229,19 @@ def waiting(**fields: Any) -> dict[str, Any]:
     """Return the fields of a row that no worker may claim."""
     return {"claimable_at": None, "retries_left": 0, **fields}
 
+
+EXTERNAL_WORKER: dict[str, Any] = {
+    "instance_name": "php.1",
+    "host": "",
+    "pid": 0,
+    "version": "",
+    "started_at": AT,
+    "seen_at": LATER,
+    "state": "running",
+    "slots": 0,
+    "running": 0,
+    "handlers": ("pack", "render_invoice"),
+}
 
 RECORDS: Mapping[str, Mapping[str, object]] = {
     "process_instances": {
@@ -587,6 +600,30 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
             slots=10,
             running=2,
             handlers=("answer_provider:size_of_order", "charge_card"),
+        ),
+        "lagging": WorkerRecord(
+            id="w-2-cd34",
+            instance_name="w-2",
+            host="host-1",
+            pid=8,
+            version="0.1.0",
+            started_at=AT,
+            seen_at=LATER,
+            state="draining",
+            slots=10,
+            running=2,
+            handlers=("charge_card",),
+            event_loop_lag_s=0.125,
+        ),
+        "external": WorkerRecord(
+            **EXTERNAL_WORKER, id="external/token:php/php.1", is_external=True, busy_s=60.0
+        ),
+        "external-of-tenant": WorkerRecord(
+            **EXTERNAL_WORKER,
+            id="external/token:php/php.1",
+            is_external=True,
+            tenant_id="red/blue",
+            busy_s=60.0,
         ),
     },
 }

@@ -10,6 +10,7 @@ import pytest
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.runtime import ExecutableTask
 from kikwiflow_worker.model.unit_of_work import FailTask, OpenIncident, RescheduleTask
+from kikwiflow_worker.store.external_work import Fetch
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.views import TaskQuery, WorkerRecord
 from tests.support.cli import CommandLine, Json, restored_logging
@@ -24,6 +25,7 @@ pytestmark = [pytest.mark.mongo, pytest.mark.usefixtures("restored_logging")]
 WAITING = "own-external-task"
 FAILING = "own-retryable-task"
 HANDLER = "weigh_parcel"
+EXTERNAL = "external/ann/php.1"
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
@@ -73,6 +75,22 @@ class BehindTheScenes:
 
         return self._run(act)
 
+    def record_fetch(self, topic: str, tenant_id: str | None = None) -> None:
+        """Let an external worker fetch a topic."""
+
+        async def act(store: MongoStore) -> str:
+            await store.external_work.record_fetch(
+                Fetch(
+                    worker_id=EXTERNAL,
+                    topics=frozenset({topic}),
+                    lock=timedelta(seconds=60),
+                    tenant_id=tenant_id,
+                )
+            )
+            return EXTERNAL
+
+        self._run(act)
+
     def record_worker(self, *handlers: str) -> None:
         """Let a worker with these handlers be alive."""
 
@@ -81,6 +99,7 @@ class BehindTheScenes:
             record = WorkerRecord(
                 id=WORKER, instance_name="w", host="host", pid=1, version="1", started_at=now,
                 seen_at=now, state="running", slots=10, running=2, handlers=handlers,
+                event_loop_lag_s=0.25,
             )  # fmt: skip
             await store.reads.record_worker(record)
             return WORKER
@@ -435,7 +454,51 @@ def test_a_live_worker_is_listed(kikwi: CommandLine, scenes: BehindTheScenes) ->
     (worker,) = kikwi.json("workers")["items"]
 
     assert (worker["id"], worker["is_alive"], worker["running"]) == (WORKER, True, 2)
-    assert "alive" in kikwi.run("workers").stdout
+    assert worker["event_loop_lag_s"] == 0.25
+    table = kikwi.run("workers").stdout
+    assert "alive" in table
+    assert "0.250" in table
+
+
+def test_an_external_worker_is_listed(kikwi: CommandLine, scenes: BehindTheScenes) -> None:
+    kikwi.json("definitions", "list")
+    scenes.record_fetch(HANDLER, "red")
+
+    (worker,) = kikwi.json("workers")["items"]
+
+    assert (worker["id"], worker["is_alive"], worker["handlers"]) == (EXTERNAL, True, [HANDLER])
+    assert (worker["is_external"], worker["tenant_id"]) == (True, "red")
+    table = kikwi.run("workers", COLUMNS="200").stdout
+    assert "external, tenant red" in table
+    assert "0/0" not in table
+
+
+def test_the_doctor_knows_topics_that_are_fetched(
+    kikwi: CommandLine, scenes: BehindTheScenes
+) -> None:
+    started(kikwi, FAILING)
+    scenes.record_worker("another_handler")
+    scenes.record_fetch(HANDLER, "red")
+    exit_code, found = verdicts(kikwi)
+    assert (exit_code, found["waiting tasks"]) == (1, "fail"), "it fetches those of its tenant only"
+
+    scenes.record_fetch(HANDLER)
+    exit_code, found = verdicts(kikwi)
+
+    assert (exit_code, set(found.values())) == (0, {"ok"})
+    assert "external workers that fetch tasks: 2" in kikwi.run("doctor").stdout
+
+
+def test_the_doctor_misses_a_worker_of_our_own_where_only_external_ones_live(
+    kikwi: CommandLine, scenes: BehindTheScenes
+) -> None:
+    started(kikwi, FAILING)
+    scenes.record_fetch(HANDLER)
+
+    exit_code, found = verdicts(kikwi)
+
+    assert exit_code == 1
+    assert (found["workers"], found["waiting tasks"]) == ("fail", "ok")
 
 
 def test_the_doctor_only_warns_of_a_new_database(kikwi: CommandLine) -> None:

@@ -261,6 +261,22 @@ async def test_a_start_that_cannot_be_is_shown_again_with_what_is_wrong(managed:
     assert fields_of(page.one("form", method="post"))["business_key"] == "P-1"
 
 
+async def test_a_start_with_a_variable_that_the_role_may_not_write_is_refused(
+    managed: Managed,
+) -> None:
+    await managed.deploy(extensionProperties={"kikwiflow.variables.iban": "masked"})
+
+    path = "/definitions/parcel/start"
+    refused = await submit(managed, path, business_key="P-1", variables='{"iban": "DE-1"}')
+    started = await submit(managed, path, business_key="P-2", variables='{"recallKey": "r"}')
+
+    assert (refused.status_code, started.status_code) == (403, 303)
+    problem = read_page(refused).one("p", class_="problem").text
+    assert "may not write variable 'iban'" in problem
+    (instance,) = (await managed.kikwiflow.list_instances(InstanceQuery())).items
+    assert instance.business_key == "P-2"
+
+
 async def test_a_definition_is_suspended_and_resumed_with_its_instances(managed: Managed) -> None:
     instance = await managed.a_waiting_parcel()
 

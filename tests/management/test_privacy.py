@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import Request
 from pymongo.database import Database
@@ -36,8 +37,14 @@ from tests.support.mongo import MongoServer
 pytestmark = pytest.mark.mongo
 
 OPERATORS, NOBODY = "OPERATORS-MARK-91", "NOBODYS-MARK-77"
-RULES = {"kikwiflow.variables.ssn": "roles=operator", "kikwiflow.variables.pin": "masked"}
-VARIABLES = {"ssn": OPERATORS, "pin": NOBODY, "open": "OPEN-MARK-12"}
+RULES = {
+    "kikwiflow.variables.ssn": "roles=operator",
+    "kikwiflow.variables.pin": "masked",
+    "kikwiflow.variables.code": "masked; write=operator",
+}
+VARIABLES = {"ssn": OPERATORS, "pin": NOBODY, "code": NOBODY, "open": "OPEN-MARK-12"}
+WRITABLE = {name: value for name, value in VARIABLES.items() if name != "pin"}
+"""By operators."""
 NODES = (
     a_start("WEIGH"),
     a_task("WEIGH", "CHOOSE", executor="weigh_person", commitBefore=True, retryPolicy={
@@ -303,13 +310,64 @@ async def test_who_may_not_read_a_variable_may_not_change_it(office: Office) -> 
     assert after == {**before, "open": 2, "ssn": 1}
 
 
+async def test_a_start_sets_only_what_the_caller_may_write(office: Office) -> None:
+    managed, office.whoever.role = office.managed, Role.OPERATOR
+    body = {"processDefinitionKey": "office", "businessKey": "by-api"}
+
+    async def start(variables: Mapping[str, Any]) -> httpx.Response:
+        given = {name: {"value": value} for name, value in variables.items()}
+        return await managed.api.post("/process-instances", json={**body, "variables": given})
+
+    refused = await start({"open": 1, "pin": 2})
+    known = managed.data.process_instances.count_documents({"businessKey": "by-api"})
+    allowed = await start(WRITABLE)
+
+    assert (refused.status_code, refused.json()["code"]) == (403, "FORBIDDEN")
+    assert "'pin'" in refused.json()["detail"]
+    assert known == 0
+    assert allowed.status_code == 201
+    assert (await managed.kikwiflow.get_instance(allowed.json()["id"])).variables == WRITABLE
+
+
+async def test_a_start_that_is_asked_again_is_the_same_whatever_a_new_version_says(
+    office: Office,
+) -> None:
+    managed, office.whoever.role = office.managed, Role.OPERATOR
+    start = {"processDefinitionKey": "helper", "businessKey": "H"}
+    start |= {"variables": {"open": {"value": 1}}}
+    key = {"Idempotency-Key": "start-1"}
+    first = await managed.api.post("/process-instances", json=start, headers=key)
+    await managed.deploy(
+        *HELPER, key="helper", extensionProperties={"kikwiflow.variables.open": "masked"}
+    )
+
+    again = await managed.api.post("/process-instances", json=start, headers=key)
+    other = await managed.api.post("/process-instances", json=start)
+
+    assert (first.status_code, again.status_code, other.status_code) == (201, 201, 403)
+    assert first.json()["id"] == again.json()["id"]
+
+
+async def test_a_message_is_kept_only_with_what_its_sender_may_write_everywhere(
+    office: Office,
+) -> None:
+    office.whoever.role = Role.OPERATOR
+
+    async def keep(name: str) -> int:
+        message = {"correlationKey": "later", "keepForSeconds": 60}
+        message |= {"variables": {name: {"value": 1}}}
+        return (await office.managed.api.post("/events/correlate", json=message)).status_code
+
+    assert [await keep(name) for name in ("pin", "ssn", "open")] == [403, 202, 202]
+
+
 async def test_what_answers_a_change_masks_as_what_answers_a_look(office: Office) -> None:
     managed, api = office.managed, office.managed.api
     office.whoever.role = Role.OPERATOR
     start = {
         "processDefinitionKey": "office",
         "businessKey": "by-api",
-        "variables": {name: {"value": value} for name, value in VARIABLES.items()},
+        "variables": {name: {"value": value} for name, value in WRITABLE.items()},
     }
     work = {"workerId": "w", "topics": ["weigh_person"], "maxTasks": 5}
     (asked,) = (

@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -14,12 +14,15 @@ from pymongo.database import Database
 
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.management import feeds as feeds_module
+from kikwiflow_worker.management.api.streams import LATE, _Told
 from kikwiflow_worker.management.app import BASE_PATH
 from kikwiflow_worker.management.feeds import Feeds
 from kikwiflow_worker.management.server import ManagementServer
-from kikwiflow_worker.model.events import EventLevel
+from kikwiflow_worker.model.events import EventLevel, EventType, OutboxEvent
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import StoreOptions
+from kikwiflow_worker.store.search import TimelineEvent
+from kikwiflow_worker.store.views import Page
 from tests.support.management import Managed, manage
 from tests.support.mongo import MongoServer
 
@@ -276,6 +279,31 @@ async def test_more_streams_than_a_server_can_bear_are_refused(
     assert answer.status_code == 503
     assert answer.json()["code"] == "TOO_MANY_STREAMS"
     assert answer.headers["retry-after"]
+
+
+def test_a_fresh_event_is_waited_for_though_a_host_with_a_slow_clock_stored_a_later_one() -> None:
+    now = datetime.now(UTC)
+    told, page = _Told(), Page((an_entry("fresh", now), an_entry("slow", now - LATE * 2)), None)
+
+    at_first = [entry.event.id for entry in told.news(page, now)]
+    between = (told.cursor, set(told.events))
+    later = list(told.news(page, now + LATE * 2))
+
+    assert at_first == ["fresh", "slow"]
+    assert between == (None, {"fresh", "slow"})
+    assert (later, told.cursor, told.events) == ([], "after slow", {})
+
+
+def an_entry(event_id: str, at: datetime) -> TimelineEvent:
+    event = OutboxEvent(
+        id=event_id,
+        type=EventType.FLOW_NODE_FINISHED,
+        timestamp=at,
+        instance_id="instance-1",
+        definition_id="definition-1",
+        payload={},
+    )
+    return TimelineEvent(event, f"after {event_id}")
 
 
 async def test_an_event_that_was_committed_late_is_told_as_well(served: Served) -> None:

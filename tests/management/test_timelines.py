@@ -5,8 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bson.timestamp import Timestamp
 from pymongo.database import Database
 
+from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH
 from kikwiflow_worker.model.events import EventLevel, EventType, NodeStatus
 from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.codec import encode_task
@@ -17,6 +19,7 @@ from kikwiflow_worker.store.views import WorkerRecord
 from tests.support.definitions import a_node, a_start, an_end
 from tests.support.management import PARCEL, Managed, manage
 from tests.support.mongo import MongoServer
+from tests.support.profiler import profiled
 from tests.support.stores import a_task
 
 pytestmark = pytest.mark.mongo
@@ -41,13 +44,7 @@ async def test_the_timeline_of_an_ended_instance_is_listed_page_by_page(recorded
     searches = searches_of(recorded)
 
     whole = await searches.list_events(parcel.id)
-    found, cursor = [], None
-    while True:
-        page = await searches.list_events(parcel.id, limit=1, cursor=cursor)
-        found += [entry.event.id for entry in page.items]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
+    found = await listed(recorded, parcel.id, limit=1)
     after = await searches.list_events(parcel.id, cursor=whole.items[2].cursor)
 
     assert found == [entry.event.id for entry in whole.items]
@@ -68,20 +65,81 @@ async def test_events_of_one_type_are_found_among_others(recorded: Managed) -> N
     assert [entry.event.type for entry in page.items] == [EventType.PROCESS_INSTANCE_FINISHED]
 
 
+async def listed(managed: Managed, instance_id: str, *, limit: int) -> list[str]:
+    """Return the ids of all events, asked for page by page."""
+    found, cursor = [], None
+    while True:
+        page = await searches_of(managed).list_events(instance_id, limit=limit, cursor=cursor)
+        found += [entry.event.id for entry in page.items]
+        assert len(found) == len(set(found))
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def test_events_are_in_the_database_s_order_whatever_the_clocks_of_hosts_say(
+    recorded: Managed,
+) -> None:
+    parcel = await recorded.an_ended_parcel()
+    events = recorded.data.outbox_events
+    stored = [row["_id"] for row in events.find({"processInstanceId": parcel.id}).sort("sequence")]
+    path = await searches_of(recorded).find_path(parcel.id)
+    first = events.find_one({"_id": stored[0]}) or {}
+    of_first_commit = {"timestamp": first["timestamp"], "processInstanceId": parcel.id}
+    late = timedelta(hours=1)
+    events.update_many(of_first_commit, {"$set": {"timestamp": first["timestamp"] + late}})
+
+    skewed = await searches_of(recorded).find_path(parcel.id)
+
+    assert await listed(recorded, parcel.id, limit=1) == stored
+    assert await listed(recorded, parcel.id, limit=3) == stored
+    assert [visit.node_id for visit in skewed.visits] == [visit.node_id for visit in path.visits]
+    assert skewed.is_complete
+
+
+async def test_a_page_of_a_timeline_reads_what_it_shows(recorded: Managed) -> None:
+    parcel = await recorded.an_ended_parcel()
+    searches = searches_of(recorded)
+    *_, before_last, _, _ = (await searches.list_events(parcel.id)).items
+
+    with profiled(recorded.data) as entries:
+        page = await searches.list_events(parcel.id, limit=1, cursor=before_last.cursor)
+
+    (look,) = (entry for entry in entries if entry["ns"].endswith("outbox_events"))
+    assert len(page.items) == 1
+    assert max(look["docsExamined"], look["keysExamined"]) <= 4
+    assert not look.get("hasSortStage")
+
+
+async def test_events_of_a_release_without_sequences_come_first_as_their_timestamps_say(
+    recorded: Managed,
+) -> None:
+    parcel = await recorded.an_ended_parcel()
+    events = recorded.data.outbox_events
+    stored = [row["_id"] for row in events.find({"processInstanceId": parcel.id}).sort("sequence")]
+    old, moment = stored[1::2], datetime(2024, 5, 1, tzinfo=UTC)
+    assert len(old) > 2
+    for number, event_id in enumerate(old):
+        at = {"timestamp": moment - timedelta(seconds=number // 2), "position": number}
+        events.update_one({"_id": event_id}, {"$set": at, "$unset": {"sequence": ""}})
+    rows = sorted(
+        events.find({"_id": {"$in": old}}), key=lambda row: (row["timestamp"], row["position"])
+    )
+    expected = [row["_id"] for row in rows] + stored[0::2]
+
+    assert await listed(recorded, parcel.id, limit=1) == expected
+    assert await listed(recorded, parcel.id, limit=50) == expected
+
+
 async def test_events_of_one_instant_are_neither_missed_nor_told_twice(recorded: Managed) -> None:
     parcel = await recorded.a_waiting_parcel()
     same = {"timestamp": datetime(2030, 1, 1, tzinfo=UTC), "position": 0}
+    same |= {"sequence": Timestamp(2**31, 1)}
     (row,) = recorded.data.outbox_events.find({"processInstanceId": parcel.id}).limit(1)
     rows = [{**row, **same, "_id": f"late-{number}"} for number in range(5)]
     recorded.data.outbox_events.insert_many(rows)
 
-    found, cursor = [], None
-    while True:
-        page = await searches_of(recorded).list_events(parcel.id, limit=2, cursor=cursor)
-        found += [entry.event.id for entry in page.items]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
+    found = await listed(recorded, parcel.id, limit=2)
 
     assert found[-5:] == [f"late-{number}" for number in range(5)]
     assert len(found) == len(set(found))
@@ -269,6 +327,19 @@ async def test_workers_are_silent_when_they_have_not_reported_for_long(managed: 
     assert (lively.worker.id, lively.is_silent, lively.free) == ("packer.1", False, 6)
     assert silent.is_silent
     assert 290 < silent.silent_s < 400
+
+
+async def test_slots_lag_and_silence_of_workers_are_shown(managed: Managed) -> None:
+    await managed.store.reads.record_worker(a_worker(event_loop_lag_s=1.25))
+    await managed.store.reads.record_worker(a_worker(id="packer.2", instance_name="old"))
+
+    items = (await managed.api.get("/workers")).json()["items"]
+    page = (await managed.http.get(f"{DASHBOARD_PATH}/workers")).text
+
+    seen = {item["id"]: (item["free"], item["eventLoopLagSeconds"]) for item in items}
+    assert seen == {"packer.1": (6, 1.25), "packer.2": (6, None)}
+    assert all(item["silentSeconds"] < 60 for item in items)
+    assert "1.250 s" in page
 
 
 @pytest.mark.parametrize("tenant", [None, "acme"])

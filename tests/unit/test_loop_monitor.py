@@ -85,6 +85,16 @@ async def test_the_lag_is_measured_at_each_beat() -> None:
     ) > BLOCK_SECONDS / 2
 
 
+async def test_the_largest_lag_is_told_once_and_measured_anew_from_then_on() -> None:
+    monitor = a_monitor(RunningHandlers())
+
+    with capture_logs():
+        await watched(monitor, BLOCK_SECONDS, BLOCK_SECONDS / 10)
+
+    assert monitor.take_largest_lag() > BLOCK_SECONDS / 2
+    assert monitor.take_largest_lag() == 0.0
+
+
 async def test_each_beat_is_passed_on_and_the_thread_ends_with_the_monitor() -> None:
     beaten = asyncio.Event()
     metrics = Metrics(CollectorRegistry(), version="1", instance="a")

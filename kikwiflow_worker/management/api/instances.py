@@ -19,7 +19,7 @@ from kikwiflow_worker.management.api.shapes import (
     values_of,
 )
 from kikwiflow_worker.management.backend import Operator
-from kikwiflow_worker.management.privacy import check_writes
+from kikwiflow_worker.management.privacy import check_writes, start_check
 from kikwiflow_worker.management.problems import Code
 from kikwiflow_worker.operations import instances, migration, variables
 from kikwiflow_worker.operations.instances import StartRequest
@@ -101,7 +101,9 @@ async def start(
         idempotency_key=idempotency_key,
         priority=body.priority,
     )
-    started = await instances.start(caller.services, caller.invoker, request)
+    started = await instances.start(
+        caller.services, caller.invoker, request, check=start_check(caller, request.variables)
+    )
     caller.concerns(instance_id=started.id)
     return await shown_instance(caller, started)
 

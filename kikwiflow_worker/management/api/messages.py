@@ -19,7 +19,7 @@ from kikwiflow_worker.management.api.shapes import (
     values_of,
 )
 from kikwiflow_worker.management.backend import Operator
-from kikwiflow_worker.management.privacy import policy_of
+from kikwiflow_worker.management.privacy import check_kept, policy_of
 from kikwiflow_worker.management.problems import Code
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.operations.correlation import (
@@ -117,6 +117,8 @@ async def _correlate(
     receiver = await caller.services.find_receiver(key, tenant_id=tenant_id)
     if receiver is not None:
         (await policy_of(caller, receiver.instance)).check_writes(variables)
+    elif keep_for is not None:
+        await check_kept(caller, variables)
     request = CorrelationRequest(
         key=key,
         variables=values_of(variables),

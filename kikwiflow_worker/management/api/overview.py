@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter
+from pydantic import Field
 
 from kikwiflow_worker.management.api.definitions import DefinitionShape, find_version
 from kikwiflow_worker.management.api.refusals import refuses
@@ -22,7 +23,11 @@ router = APIRouter()
 
 
 class WorkerShape(Shape):
-    """A worker that was seen in the last day; a silent one has not reported for longer than it should."""
+    """A worker that was seen in the last day; a silent one has not reported for longer than it should.
+
+    Of an external one its topics are known (``handlers``), and when it fetched: ``host`` and ``version`` are empty, and
+    ``pid`` and ``slots`` are 0. While it may be busy with what it fetched, it is not silent.
+    """
 
     id: str
     instance_name: str
@@ -36,8 +41,15 @@ class WorkerShape(Shape):
     running: int
     free: int
     handlers: list[str]
+    event_loop_lag_seconds: float | None = Field(
+        description="How late its event loop woke up at worst in the ten seconds before it was seen: a handler blocks it."
+    )
     silent_seconds: float
     is_silent: bool
+    is_external: bool = Field(description="It fetches tasks over HTTP.")
+    tenant_id: str | None = Field(
+        description="Whose tasks an external worker may fetch; null for those of all."
+    )
 
     @classmethod
     def of(cls, look: WorkerLook) -> "WorkerShape":
@@ -56,13 +68,16 @@ class WorkerShape(Shape):
             running=worker.running,
             free=look.free,
             handlers=list(worker.handlers),
+            event_loop_lag_seconds=worker.event_loop_lag_s,
             silent_seconds=look.silent_s,
             is_silent=look.is_silent,
+            is_external=worker.is_external,
+            tenant_id=worker.tenant_id,
         )
 
 
 class WaitingHandlerShape(Shape):
-    """Due tasks that need one handler; unless it is served, no worker seen lately has it and they wait for ever."""
+    """Due tasks that need one handler; unless it is served, no worker seen lately has or fetches it, and some wait for ever."""
 
     handler_name: str
     waiting: CountShape

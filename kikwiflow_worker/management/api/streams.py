@@ -150,9 +150,12 @@ class _Told:
 
     def news(self, page: Page[TimelineEvent], now: datetime) -> Iterator[TimelineEvent]:
         """Yield the events that are new; what may still be joined by late ones is looked at again."""
+        is_settled = True  # and so is all before it, whatever the clock of its host said
         for entry in page.items:
             is_new = entry.event.id not in self.events
-            if entry.event.timestamp < now - LATE or page.next_cursor:
+            is_late = entry.event.timestamp < now - LATE
+            is_settled = is_settled and (is_late or page.next_cursor is not None)
+            if is_settled:
                 self.cursor = entry.cursor
                 self.events.pop(entry.event.id, None)
             else:

@@ -9,6 +9,7 @@ from starlette.datastructures import FormData, UploadFile
 from kikwiflow_worker.errors import InvalidDefinitionError, KikwiflowError, OperationError, Problem
 from kikwiflow_worker.management.backend import Deployer, Operator
 from kikwiflow_worker.management.graph.svg import Marks
+from kikwiflow_worker.management.privacy import start_check
 from kikwiflow_worker.management.problems import problem_of
 from kikwiflow_worker.management.web.pages import PostedForm, done, page_router, render, text_of
 from kikwiflow_worker.management.web.pictures import picture_of
@@ -114,7 +115,9 @@ async def start(request: Request, caller: Operator, form: PostedForm, key: str) 
             started_by=caller.identity.actor,
             idempotency_key=text_of(form, "idempotency_key") or None,
         )
-        instance = await instances.start(caller.services, caller.invoker, request_)
+        instance = await instances.start(
+            caller.services, caller.invoker, request_, check=start_check(caller, variables)
+        )
     except KikwiflowError as error:
         problem = problem_of(error)
         definition = await get_definition(caller.services, key, None)

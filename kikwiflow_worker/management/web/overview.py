@@ -30,22 +30,26 @@ class Crew:
 
     Attributes:
         silent: How many have not reported for longer than they should.
+        external: How many fetch tasks; they have no slots, and where only they are alive the engine does not run.
     """
 
     alive: int
     silent: int
     running: int
     slots: int
+    external: int
 
     @classmethod
     def of(cls, looks: tuple[WorkerLook, ...]) -> "Crew":
         """Add up what workers said last; the slots of silent ones do not count."""
-        alive = [look.worker for look in looks if not look.is_silent]
+        ours = [look for look in looks if not look.worker.is_external]
+        alive = [look.worker for look in ours if look.is_alive]
         return cls(
             alive=len(alive),
-            silent=len(looks) - len(alive),
+            silent=sum(look.is_silent for look in ours),
             running=sum(each.running for each in alive),
             slots=sum(each.slots for each in alive),
+            external=sum(look.is_alive for look in looks) - len(alive),
         )
 
 

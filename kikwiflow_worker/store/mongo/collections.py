@@ -352,7 +352,16 @@ INDEXES: tuple[Index, ...] = (
     _index("completed_external_tasks", "instance", "processInstanceId"),
     _index("completed_external_tasks", "expiry", "expiresAt", expireAfterSeconds=0),
     _index("start_keys", "expiry", "expiresAt", expireAfterSeconds=0),
-    _index("outbox_events", "instance", "processInstanceId", "timestamp", "position", "_id"),
+    # By the database's logical time. What an older release stored without one comes first, as its hosts' clocks had it.
+    _index(
+        "outbox_events",
+        "instance_order",
+        "processInstanceId",
+        "sequence",
+        "timestamp",
+        "position",
+        "_id",
+    ),
     # For how long visits of a node take.
     _index(
         "outbox_events",

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.model.external_work import WorkReport
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask
+from kikwiflow_worker.store.external_work import Fetch
 from kikwiflow_worker.store.mongo.batch_claims import Band
 from kikwiflow_worker.store.mongo.claim_filters import lock_end, release_pipeline, topic_filter
 from kikwiflow_worker.store.mongo.claims import Claims
@@ -15,6 +16,7 @@ from kikwiflow_worker.store.mongo.codec import decode_claimed, decode_instance
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
+from kikwiflow_worker.store.mongo.fetch_records import FetchRecords
 from kikwiflow_worker.store.mongo.guards import held
 from kikwiflow_worker.store.mongo.turns import OLDEST_EVERY, OLDEST_FIRST, URGENT_FIRST
 from kikwiflow_worker.store.mongo.work_reports import decode_report, report_filter
@@ -27,13 +29,19 @@ class MongoExternalWork:
     """The port of external workers of one database; contracts are those of ``ExternalWork``."""
 
     def __init__(
-        self, collections: Collections, claims: Claims, clock: Clock, chance: random.Random
+        self,
+        collections: Collections,
+        claims: Claims,
+        records: FetchRecords,
+        clock: Clock,
+        chance: random.Random,
     ) -> None:
         self._tasks = collections.tasks
         self._instances = collections.instances
         self._sealing = collections.sealing
         self._reports = collections.work_reports
         self._claims = claims
+        self._records = records
         self._clock = clock
         self._chance = chance
 
@@ -63,6 +71,10 @@ class MongoExternalWork:
         elif oldest:
             by_time = {**own, "priority": {"$in": _PRIORITIES}}
             yield Band(by_time, OLDEST_FIRST, oldest, index="fair_claim")
+
+    async def record_fetch(self, fetch: Fetch) -> None:
+        """Note that an external worker lives and what it fetches."""
+        await self._records.record(fetch)
 
     async def find_held(self, claim: Claim, *, tenant_id: str | None = None) -> ClaimedTask | None:
         """Return the task of a claim with its instance as it is now."""

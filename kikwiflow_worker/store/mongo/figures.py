@@ -1,7 +1,8 @@
 """Figures for people: of the nodes of a version, of definitions, of handlers and workers."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -217,16 +218,14 @@ class Figures(SearchBase):
     async def list_handler_waits(self, *, tenant_id: str | None = None) -> tuple[HandlerWait, ...]:
         """Return what due tasks need, those without a worker first."""
         with translated("looking for waiting tasks"):
-            served = {
-                handler
-                for look in await self.list_workers()
-                if not look.is_silent
-                for handler in look.worker.handlers
-            }
+            served = _tenants_by_handler(await self.list_workers())
             waits = HandlerWaits(self._collections, self._time.now(), tenant_id)
             found = [
                 HandlerWait(
-                    handler_name=name, waiting=waiting, oldest=oldest, is_served=name in served
+                    handler_name=name,
+                    waiting=waiting,
+                    oldest=oldest,
+                    is_served=await _is_served(waits, name, served.get(name, set()), tenant_id),
                 )
                 for name, waiting, oldest in await waits.find()
             ]
@@ -241,5 +240,27 @@ class Figures(SearchBase):
         looks = []
         for worker in map(decode_worker, rows):
             silent_s = max(0.0, (now - worker.seen_at).total_seconds())
-            looks.append(WorkerLook(worker, silent_s, silent_s > SILENT_S))
+            looks.append(WorkerLook(worker, silent_s, silent_s > SILENT_S + worker.busy_s))
         return tuple(sorted(looks, key=lambda look: (look.worker.instance_name, look.worker.id)))
+
+
+def _tenants_by_handler(looks: Iterable[WorkerLook]) -> Mapping[str, set[str | None]]:
+    """Return whose tasks the workers that live take, by handler: those of a tenant, or of all for None."""
+    tenants: dict[str, set[str | None]] = {}
+    for look in looks:
+        if look.is_alive:
+            for handler in look.worker.handlers:
+                tenants.setdefault(handler, set()).add(look.worker.tenant_id)
+    return tenants
+
+
+async def _is_served(
+    waits: HandlerWaits, handler_name: str, takers: AbstractSet[str | None], tenant_id: str | None
+) -> bool:
+    """Return whether each due task that needs a handler has a worker: one for all tenants, or one for its own."""
+    if None in takers or (tenant_id is not None and tenant_id in takers):
+        return True
+    named = {taker for taker in takers if taker is not None}
+    if tenant_id is not None or not named:
+        return False
+    return not await waits.has_others(handler_name, named)

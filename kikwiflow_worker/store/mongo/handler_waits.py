@@ -1,5 +1,6 @@
 """What due tasks need, by handler."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -46,6 +47,19 @@ class HandlerWaits:
             if oldest is not None:
                 found.append((after, await self._count(due), oldest))
         return found
+
+    async def has_others(self, handler_name: str, tenants: Collection[str]) -> bool:
+        """Return whether a due task that needs a handler belongs to none of ``tenants``."""
+        of_others = {
+            **self._due,
+            "tenantId": {"$nin": sorted(tenants)},
+            "handlerName": handler_name,
+            "priority": {"$in": _PRIORITIES},
+        }
+        row = await settled(
+            self._tasks.find_one(of_others, {"_id": 1}, hint="fair_claim", max_time_ms=MAX_TIME_MS)
+        )
+        return row is not None
 
     async def _least(self, found: Document, name: str) -> Any:
         """Return the least value of a field; None if there is no row."""

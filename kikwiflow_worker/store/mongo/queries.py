@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
+from urllib.parse import quote
 
 from kikwiflow_worker.model.runtime import (
     ExecutableTask,
@@ -262,23 +263,10 @@ class Queries:
 
     async def record_worker(self, record: WorkerRecord) -> None:
         """Note that a worker is alive."""
-        document = {
-            "instanceName": record.instance_name,
-            "host": record.host,
-            "pid": record.pid,
-            "version": record.version,
-            "startedAt": record.started_at,
-            "seenAt": self._time.now(),
-            "state": record.state,
-            "slots": record.slots,
-            "running": record.running,
-            "handlers": list(record.handlers),
-        }
+        document = {**encode_worker(record), "seenAt": self._time.now()}
         with translated("recording this worker"):
             await settled(
-                self._collections.workers.update_one(
-                    {"_id": record.id}, {"$set": document}, upsert=True
-                )
+                self._collections.workers.replace_one({"_id": record.id}, document, upsert=True)
             )
 
     async def measure_queue(self) -> QueueMeasures:
@@ -370,10 +358,36 @@ def decode_completion(row: Document) -> CompletedExternalTask:
     )
 
 
+def encode_worker(record: WorkerRecord) -> Document:
+    """Return what is stored of what a worker says about itself."""
+    document: Document = {
+        "_id": record.id,
+        "instanceName": record.instance_name,
+        "host": record.host,
+        "pid": record.pid,
+        "version": record.version,
+        "startedAt": record.started_at,
+        "seenAt": record.seen_at,
+        "state": record.state,
+        "slots": record.slots,
+        "running": record.running,
+        "handlers": list(record.handlers),
+    }
+    if record.event_loop_lag_s is not None:
+        document["eventLoopLagSeconds"] = record.event_loop_lag_s
+    if record.is_external:
+        document |= {"isExternal": True, "busySeconds": record.busy_s}
+    if record.tenant_id is not None:
+        # Workers of two tenants can have one name.
+        own_id = f"{quote(record.tenant_id, safe='')}:{record.id}"
+        document |= {"_id": own_id, "workerId": record.id, "tenantId": record.tenant_id}
+    return document
+
+
 def decode_worker(row: Document) -> WorkerRecord:
     """Return what a worker last said about itself."""
     return WorkerRecord(
-        id=row["_id"],
+        id=row["workerId"] if "workerId" in row else row["_id"],
         instance_name=row["instanceName"],
         host=row["host"],
         pid=row["pid"],
@@ -384,4 +398,8 @@ def decode_worker(row: Document) -> WorkerRecord:
         slots=row["slots"],
         running=row["running"],
         handlers=tuple(row["handlers"]),
+        event_loop_lag_s=row.get("eventLoopLagSeconds"),
+        is_external=row.get("isExternal", False),
+        tenant_id=row.get("tenantId"),
+        busy_s=row.get("busySeconds", 0.0),
     )

@@ -34,6 +34,7 @@ from kikwiflow_worker.store.mongo.driver import (
 )
 from kikwiflow_worker.store.mongo.errors import translated, translated_opening
 from kikwiflow_worker.store.mongo.external_work import MongoExternalWork
+from kikwiflow_worker.store.mongo.fetch_records import FetchRecords
 from kikwiflow_worker.store.mongo.follow_ups import FollowUps
 from kikwiflow_worker.store.mongo.groups import GroupCommits
 from kikwiflow_worker.store.mongo.guards import Guards
@@ -149,7 +150,11 @@ class MongoStore:
         claims = self._new_claims(client, collections, arrivals, time, clock)
         self.queue: TaskQueue = claims
         self.external_work: ExternalWork = MongoExternalWork(
-            collections, claims, clock, random.Random()
+            collections,
+            claims,
+            FetchRecords(collections, time, clock),
+            clock,
+            random.Random(),
         )
         self.bulk: BulkStore = MongoBulk(collections, self._transactions)
         self.definitions: DefinitionStore = definitions

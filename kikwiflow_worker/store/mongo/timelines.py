@@ -1,6 +1,7 @@
 """What happened to one instance, and where it stands: from its events and its rows."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.model.events import EventType, NodeStatus, OutboxEvent
@@ -15,6 +16,7 @@ from kikwiflow_worker.store.mongo.keyset import (
     unknown_cursor,
 )
 from kikwiflow_worker.store.mongo.places import is_token
+from kikwiflow_worker.store.mongo.relay_documents import parse_sequence, sequence_text
 from kikwiflow_worker.store.mongo.sealing import Sealing
 from kikwiflow_worker.store.mongo.search_base import MAX_PAGE, SearchBase
 from kikwiflow_worker.store.mongo.value_codec import decode_payload
@@ -29,7 +31,8 @@ from kikwiflow_worker.store.search import (
 )
 from kikwiflow_worker.store.views import Page
 
-_IN_ORDER = [("timestamp", 1), ("position", 1), ("_id", 1)]
+_INDEX = "instance_order"
+_IN_ORDER = [("sequence", 1), ("timestamp", 1), ("position", 1), ("_id", 1)]
 _EVENTS_CAP = 2 * PATH_CAP
 _PATH_FIELDS = {"eventType": 1, "timestamp": 1, "position": 1} | {
     f"payload.{name}": 1
@@ -73,7 +76,7 @@ class Timelines(SearchBase):
             if not await self._belongs(instance_id, tenant_id):
                 return Page((), None)
             events = self._collections.outbox_events.find(
-                every(found, after), max_time_ms=MAX_TIME_MS, hint="instance"
+                every(found, after), max_time_ms=MAX_TIME_MS, hint=_INDEX
             )
             shown: list[Document] = []
             examined = 0
@@ -121,10 +124,11 @@ class Timelines(SearchBase):
             {"processInstanceId": instance_id},
             _PATH_FIELDS,
             max_time_ms=MAX_TIME_MS,
-            hint="instance",
+            hint=_INDEX,
         )
         rows = await fetched(events.sort(_IN_ORDER), _EVENTS_CAP)
-        return sorted(rows, key=lambda row: (row["timestamp"], _rank(row)))
+        of_commits = groupby(rows, key=lambda row: row["timestamp"])
+        return [row for _, told in of_commits for row in sorted(told, key=_rank)]
 
     async def _completed(self, instance_id: str) -> list[Visit]:
         """Return the visits that are known without events: of external tasks."""
@@ -247,22 +251,28 @@ def _timeline_event(row: Document, sealing: Sealing | None) -> TimelineEvent:
 def _cursor(row: Document | None) -> str:
     if row is None:  # a page without a last row has no next one
         raise OperationError("there is no such page")
-    return encode_parts(row["timestamp"].isoformat(), row["position"], row["_id"])
+    sequence = row.get("sequence")
+    return encode_parts(
+        sequence_text(sequence) if sequence is not None else None,
+        row["timestamp"].isoformat(),
+        row["position"],
+        row["_id"],
+    )
 
 
 def _after(cursor: str) -> Document:
     try:
-        at, position, event_id = decode_parts(cursor)
+        text, at, position, event_id = decode_parts(cursor)
+        sequence = parse_sequence(str(text)) if text is not None else None
         when = instant(at)
         place = int(position)  # type: ignore[call-overload]
         check_texts(id=event_id)
     except (ValueError, TypeError, OverflowError, OperationError) as error:
         raise unknown_cursor() from error
-    return {
-        "timestamp": {"$gte": when},
-        "$or": [
-            {"timestamp": {"$gt": when}},
-            {"timestamp": when, "position": {"$gt": place}},
-            {"timestamp": when, "position": place, "_id": {"$gt": event_id}},
-        ],
-    }
+    passed: list[Document] = [
+        {"timestamp": {"$lt": when}},
+        {"timestamp": when, "position": {"$lt": place}},
+        {"timestamp": when, "position": place, "_id": {"$lte": event_id}},
+    ]
+    bound: Document = {} if sequence is None else {"sequence": {"$gte": sequence}}
+    return {**bound, "$nor": [{"sequence": sequence, **each} for each in passed]}
