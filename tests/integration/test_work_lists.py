@@ -6,6 +6,7 @@ import re
 import httpx
 import pytest
 
+from kikwiflow_worker.management.web.navigation import PLACES
 from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery
 from tests.browser.seeds import fill
 from tests.support.management import Managed, manage, managed
@@ -206,3 +207,21 @@ async def test_lists_are_shown_though_a_definition_cannot_be_read(
 
             assert page.status_code == 200, (path, page.text)
             assert "PARCEL-" in page.text, path
+
+
+async def test_who_is_bound_to_a_tenant_can_go_wherever_the_navigation_leads(
+    managed: Managed, ids: dict[str, str]
+) -> None:
+    red = {"X-Tenant-Id": "red"}
+
+    home = await managed.http.get("/dashboard/overview", headers=red)
+    nav = re.search(r"<nav.*?</nav>", home.text, re.DOTALL)
+    assert nav is not None
+    led = re.findall(r'href="(/dashboard/[^"]*)"', nav.group())
+    pages = {path: (await managed.http.get(path, headers=red)).status_code for path in led}
+
+    assert home.status_code == 200
+    assert len(pages) == len(PLACES) - 1
+    assert set(pages.values()) == {200}, pages
+    assert "/dashboard/workers" not in pages
+    assert "No worker is alive" not in home.text

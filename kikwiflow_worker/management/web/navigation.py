@@ -10,10 +10,16 @@ DASHBOARD_PATH = "/dashboard"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An entry of the navigation; ``path`` is below ``DASHBOARD_PATH``."""
+    """An entry of the navigation.
+
+    Attributes:
+        path: Below ``DASHBOARD_PATH``.
+        is_of_all: It is about all tenants together, so that who is bound to one may not see it.
+    """
 
     label: str
     path: str
+    is_of_all: bool = False
 
 
 PLACES: tuple[Place, ...] = (
@@ -25,8 +31,13 @@ PLACES: tuple[Place, ...] = (
     Place("Retrying", "/retrying"),
     Place("Timers", "/timers"),
     Place("Handlers", "/handlers"),
-    Place("Workers", "/workers"),
+    Place("Workers", "/workers", is_of_all=True),
 )
+
+
+def places_for(tenant_id: str | None) -> tuple[Place, ...]:
+    """Return what somebody who is bound to a tenant, or to none, can go to."""
+    return tuple(place for place in PLACES if tenant_id is None or not place.is_of_all)
 
 
 def link(request: Request, *parts: object, **query: object) -> str:

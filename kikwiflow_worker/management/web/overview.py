@@ -75,10 +75,17 @@ async def overview(request: Request, caller: Viewer) -> HTMLResponse:
         due=due_of(waits),
         oldest=min((wait.oldest for wait in waits), default=None),
         unserved=[wait for wait in waits if not wait.is_served],
-        crew=Crew.of(await searches.list_workers()),
+        crew=await _crew(caller),
         places_of=await whereabouts_of(caller, (*incidents.items, *tasks.items)),
         policies=await policies_of(caller, incidents.items),
     )
+
+
+async def _crew(caller: Viewer) -> Crew | None:
+    """Return the workers together; None for who is bound to a tenant, since they serve all."""
+    if caller.identity.tenant_id is not None:
+        return None
+    return Crew.of(await caller.services.searches.list_workers())
 
 
 def due_of(waits: tuple[HandlerWait, ...]) -> Count:

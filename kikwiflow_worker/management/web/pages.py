@@ -22,10 +22,10 @@ from kikwiflow_worker.management.problems import UnauthenticatedError, problem_o
 from kikwiflow_worker.management.web import formats
 from kikwiflow_worker.management.web.navigation import (
     DASHBOARD_PATH,
-    PLACES,
     is_within,
     link,
     link_here,
+    places_for,
 )
 from kikwiflow_worker.management.web_session import csrf_token, has_session, read_form
 
@@ -70,7 +70,10 @@ def render(
         "here": lambda **changes: link_here(request, **changes),
         "csrf": csrf_token(request),
         "has_session": has_session(request),
-        "places": [(place, is_within(request, place)) for place in PLACES],
+        "places": [
+            (place, is_within(request, place))
+            for place in places_for(caller.identity.tenant_id if caller else None)
+        ],
         "flash": message,
         **_about(caller),
     }
