@@ -6,6 +6,15 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from kikwiflow_worker.errors import NotFoundError
+from kikwiflow_worker.management.api.filters import (
+    AtNode,
+    OfDefinition,
+    OfDefinitionKey,
+    OfHandler,
+    OfInstance,
+    OfTenant,
+    only,
+)
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
     Body,
@@ -41,12 +50,12 @@ class Override(Body):
 async def list_tasks(  # noqa: PLR0913 - each is one filter
     caller: Viewer,
     *,
-    process_instance_id: Annotated[str | None, Query(alias="processInstanceId")] = None,
-    process_definition_id: Annotated[str | None, Query(alias="processDefinitionId")] = None,
-    process_definition_key: Annotated[str | None, Query(alias="processDefinitionKey")] = None,
-    task_definition_id: Annotated[str | None, Query(alias="taskDefinitionId")] = None,
-    tenant_id: Annotated[str | None, Query(alias="tenantId")] = None,
-    handler_name: Annotated[str | None, Query(alias="handlerName")] = None,
+    process_instance_id: OfInstance = None,
+    process_definition_id: OfDefinition = None,
+    process_definition_key: OfDefinitionKey = None,
+    task_definition_id: AtNode = None,
+    tenant_id: OfTenant = None,
+    handler_name: OfHandler = None,
     status: TaskStatus | None = None,
     type: TaskType | None = None,  # noqa: A002 - the field's name
     retrying: Annotated[
@@ -58,13 +67,13 @@ async def list_tasks(  # noqa: PLR0913 - each is one filter
     """List executable tasks, oldest first."""
     query = TaskSearch(
         instance_id=process_instance_id,
-        definition_ids=() if process_definition_id is None else (process_definition_id,),
-        definition_keys=() if process_definition_key is None else (process_definition_key,),
+        definition_ids=only(process_definition_id),
+        definition_keys=only(process_definition_key),
         node_id=task_definition_id,
         tenant_id=tenant_id,
         handler_name=handler_name,
-        statuses=() if status is None else (status,),
-        types=() if type is None else (type,),
+        statuses=only(status),
+        types=only(type),
         retrying=retrying,
     )
     page = await caller.services.searches.search_tasks(query, limit=limit, cursor=cursor)
@@ -75,19 +84,19 @@ async def list_tasks(  # noqa: PLR0913 - each is one filter
 async def count_tasks(
     caller: Viewer,
     *,
-    process_instance_id: Annotated[str | None, Query(alias="processInstanceId")] = None,
-    process_definition_id: Annotated[str | None, Query(alias="processDefinitionId")] = None,
-    task_definition_id: Annotated[str | None, Query(alias="taskDefinitionId")] = None,
-    handler_name: Annotated[str | None, Query(alias="handlerName")] = None,
+    process_instance_id: OfInstance = None,
+    process_definition_id: OfDefinition = None,
+    task_definition_id: AtNode = None,
+    handler_name: OfHandler = None,
     status: TaskStatus | None = None,
 ) -> CountShape:
     """Count executable tasks; a count stops at a cap and says so."""
     query = TaskSearch(
         instance_id=process_instance_id,
-        definition_ids=() if process_definition_id is None else (process_definition_id,),
+        definition_ids=only(process_definition_id),
         node_id=task_definition_id,
         handler_name=handler_name,
-        statuses=() if status is None else (status,),
+        statuses=only(status),
     )
     return CountShape.of(await caller.services.searches.count_tasks(query))
 
@@ -129,10 +138,10 @@ async def override(caller: Operator, task_id: Id, body: Override) -> TaskShape:
 async def list_timers(  # noqa: PLR0913 - each is one filter
     caller: Viewer,
     *,
-    process_instance_id: Annotated[str | None, Query(alias="processInstanceId")] = None,
-    process_definition_key: Annotated[str | None, Query(alias="processDefinitionKey")] = None,
-    task_definition_id: Annotated[str | None, Query(alias="taskDefinitionId")] = None,
-    tenant_id: Annotated[str | None, Query(alias="tenantId")] = None,
+    process_instance_id: OfInstance = None,
+    process_definition_key: OfDefinitionKey = None,
+    task_definition_id: AtNode = None,
+    tenant_id: OfTenant = None,
     due_before: Annotated[Instant | None, Query(alias="dueBefore")] = None,
     limit: Limit = 20,
     cursor: Cursor = None,
@@ -140,7 +149,7 @@ async def list_timers(  # noqa: PLR0913 - each is one filter
     """List timers that have not fired, the next one first."""
     query = TimerSearch(
         instance_id=process_instance_id,
-        definition_keys=() if process_definition_key is None else (process_definition_key,),
+        definition_keys=only(process_definition_key),
         node_id=task_definition_id,
         tenant_id=tenant_id,
         due_before=due_before,

@@ -7,6 +7,14 @@ from fastapi import Body as JsonBody
 from pydantic import Field
 
 from kikwiflow_worker.errors import NotFoundError
+from kikwiflow_worker.management.api.filters import (
+    AtNode,
+    OfDefinition,
+    OfDefinitionKey,
+    OfInstance,
+    OfTenant,
+    only,
+)
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
     Body,
@@ -45,11 +53,11 @@ class Complete(Body):
 async def list_external_tasks(  # noqa: PLR0913 - each is one filter
     caller: Viewer,
     *,
-    process_instance_id: Annotated[str | None, Query(alias="processInstanceId")] = None,
-    process_definition_id: Annotated[str | None, Query(alias="processDefinitionId")] = None,
-    process_definition_key: Annotated[str | None, Query(alias="processDefinitionKey")] = None,
-    task_definition_id: Annotated[str | None, Query(alias="taskDefinitionId")] = None,
-    tenant_id: Annotated[str | None, Query(alias="tenantId")] = None,
+    process_instance_id: OfInstance = None,
+    process_definition_id: OfDefinition = None,
+    process_definition_key: OfDefinitionKey = None,
+    task_definition_id: AtNode = None,
+    tenant_id: OfTenant = None,
     assignee: str | None = None,
     unassigned: bool = False,
     for_people: Annotated[
@@ -66,8 +74,8 @@ async def list_external_tasks(  # noqa: PLR0913 - each is one filter
     """List open external tasks, oldest first."""
     query = ExternalTaskSearch(
         instance_id=process_instance_id,
-        definition_ids=() if process_definition_id is None else (process_definition_id,),
-        definition_keys=() if process_definition_key is None else (process_definition_key,),
+        definition_ids=only(process_definition_id),
+        definition_keys=only(process_definition_key),
         node_id=task_definition_id,
         tenant_id=tenant_id,
         assignee=assignee,
@@ -84,17 +92,17 @@ async def list_external_tasks(  # noqa: PLR0913 - each is one filter
 async def count_external_tasks(
     caller: Viewer,
     *,
-    process_instance_id: Annotated[str | None, Query(alias="processInstanceId")] = None,
-    process_definition_id: Annotated[str | None, Query(alias="processDefinitionId")] = None,
-    task_definition_id: Annotated[str | None, Query(alias="taskDefinitionId")] = None,
-    tenant_id: Annotated[str | None, Query(alias="tenantId")] = None,
+    process_instance_id: OfInstance = None,
+    process_definition_id: OfDefinition = None,
+    task_definition_id: AtNode = None,
+    tenant_id: OfTenant = None,
     assignee: str | None = None,
     unassigned: bool = False,
 ) -> CountShape:
     """Count open external tasks; a count stops at a cap and says so."""
     query = ExternalTaskSearch(
         instance_id=process_instance_id,
-        definition_ids=() if process_definition_id is None else (process_definition_id,),
+        definition_ids=only(process_definition_id),
         node_id=task_definition_id,
         tenant_id=tenant_id,
         assignee=assignee,

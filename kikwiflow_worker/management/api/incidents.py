@@ -5,6 +5,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from kikwiflow_worker.management.api.filters import (
+    AtNode,
+    OfDefinition,
+    OfDefinitionKey,
+    OfInstance,
+    OfTenant,
+    only,
+)
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
     Body,
@@ -43,11 +51,11 @@ class Resolve(Body):
 async def list_incidents(  # noqa: PLR0913 - each is one filter
     caller: Viewer,
     *,
-    process_instance_id: Annotated[str | None, Query(alias="processInstanceId")] = None,
-    process_definition_id: Annotated[str | None, Query(alias="processDefinitionId")] = None,
-    process_definition_key: Annotated[str | None, Query(alias="processDefinitionKey")] = None,
-    task_definition_id: Annotated[str | None, Query(alias="taskDefinitionId")] = None,
-    tenant_id: Annotated[str | None, Query(alias="tenantId")] = None,
+    process_instance_id: OfInstance = None,
+    process_definition_id: OfDefinition = None,
+    process_definition_key: OfDefinitionKey = None,
+    task_definition_id: AtNode = None,
+    tenant_id: OfTenant = None,
     type: IncidentType | None = None,  # noqa: A002 - the field's name
     status: IncidentStatus = IncidentStatus.OPEN,
     any_status: Annotated[
@@ -61,8 +69,8 @@ async def list_incidents(  # noqa: PLR0913 - each is one filter
     """List incidents, open ones unless another status is given, newest first."""
     query = IncidentSearch(
         instance_id=process_instance_id,
-        definition_ids=() if process_definition_id is None else (process_definition_id,),
-        definition_keys=() if process_definition_key is None else (process_definition_key,),
+        definition_ids=only(process_definition_id),
+        definition_keys=only(process_definition_key),
         node_id=task_definition_id,
         tenant_id=tenant_id,
         type=type,
@@ -78,15 +86,15 @@ async def list_incidents(  # noqa: PLR0913 - each is one filter
 async def count_incidents(
     caller: Viewer,
     *,
-    process_definition_key: Annotated[str | None, Query(alias="processDefinitionKey")] = None,
-    task_definition_id: Annotated[str | None, Query(alias="taskDefinitionId")] = None,
-    tenant_id: Annotated[str | None, Query(alias="tenantId")] = None,
+    process_definition_key: OfDefinitionKey = None,
+    task_definition_id: AtNode = None,
+    tenant_id: OfTenant = None,
     type: IncidentType | None = None,  # noqa: A002 - the field's name
     status: IncidentStatus = IncidentStatus.OPEN,
 ) -> CountShape:
     """Count incidents, open ones unless another status is given; a count stops at a cap and says so."""
     query = IncidentSearch(
-        definition_keys=() if process_definition_key is None else (process_definition_key,),
+        definition_keys=only(process_definition_key),
         node_id=task_definition_id,
         tenant_id=tenant_id,
         type=type,

@@ -7,6 +7,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field
 
+from kikwiflow_worker.management.api.filters import (
+    OfDefinition,
+    OfDefinitionKey,
+    OfTenant,
+    StandingAt,
+    only,
+)
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
     MAX_PAGE,
@@ -123,12 +130,12 @@ class EventShape(Shape):
 async def list_instances(  # noqa: PLR0913 - each is one filter
     caller: Viewer,
     *,
-    process_definition_id: Annotated[str | None, Query(alias="processDefinitionId")] = None,
-    process_definition_key: Annotated[str | None, Query(alias="processDefinitionKey")] = None,
+    process_definition_id: OfDefinition = None,
+    process_definition_key: OfDefinitionKey = None,
     business_key: Annotated[str | None, Query(alias="businessKey")] = None,
     parent_instance_id: Annotated[str | None, Query(alias="parentInstanceId")] = None,
-    active_node_id: Annotated[str | None, Query(alias="activeNodeId")] = None,
-    tenant_id: Annotated[str | None, Query(alias="tenantId")] = None,
+    active_node_id: StandingAt = None,
+    tenant_id: OfTenant = None,
     status: InstanceStatus | None = None,
     ended: Annotated[bool, Query(description="List those that have ended.")] = False,
     limit: Limit = 20,
@@ -162,9 +169,9 @@ async def search_instances(caller: Viewer, body: Search) -> PageOf[InstanceShape
 async def count_instances(
     caller: Viewer,
     *,
-    process_definition_id: Annotated[str | None, Query(alias="processDefinitionId")] = None,
-    process_definition_key: Annotated[str | None, Query(alias="processDefinitionKey")] = None,
-    tenant_id: Annotated[str | None, Query(alias="tenantId")] = None,
+    process_definition_id: OfDefinition = None,
+    process_definition_key: OfDefinitionKey = None,
+    tenant_id: OfTenant = None,
     status: InstanceStatus | None = None,
 ) -> CountShape:
     """Count running instances, or those in one status; a count stops at a cap and says so."""
@@ -181,9 +188,9 @@ async def count_instances(
 async def list_summaries(
     caller: Viewer,
     *,
-    process_definition_id: Annotated[str | None, Query(alias="processDefinitionId")] = None,
-    active_node_id: Annotated[str | None, Query(alias="activeNodeId")] = None,
-    tenant_id: Annotated[str | None, Query(alias="tenantId")] = None,
+    process_definition_id: OfDefinition = None,
+    active_node_id: StandingAt = None,
+    tenant_id: OfTenant = None,
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> PageOf[InstanceShape]:
@@ -267,7 +274,7 @@ async def list_events(
 
 
 def _one(text: str | None) -> tuple[str, ...]:
-    return () if text is None else (text,)
+    return only(text)
 
 
 def _query(body: Search) -> InstanceSearch:

@@ -14,6 +14,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from kikwiflow_worker.errors import NotFoundError
 from kikwiflow_worker.management.api.definitions import find_version
+from kikwiflow_worker.management.api.filters import OfDefinitionKey, only
 from kikwiflow_worker.management.api.instance_views import event_shape
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
@@ -325,12 +326,12 @@ async def stream_incidents(
     request: Request,
     caller: Viewer,
     *,
-    process_definition_key: Annotated[str | None, Query(alias="processDefinitionKey")] = None,
+    process_definition_key: OfDefinitionKey = None,
     interval: Interval = 2.0,
     last_id: LastId = None,
 ) -> Response:
     """Follow the open incidents: message ``state`` when there are others."""
-    keys = () if process_definition_key is None else (process_definition_key,)
+    keys = only(process_definition_key)
     query = IncidentSearch(definition_keys=keys)
 
     async def look() -> tuple[Count, Page[Incident]]:
