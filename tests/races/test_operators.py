@@ -19,15 +19,7 @@ async def test_a_cancel_against_the_completion_that_ends_the_instance(
     await arena.deploy(wait("TASK"))
 
     async for ids in arena.batches(races):
-        tasks = arena.waits("TASK")
-
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.cancel(i),
-                lambda side, task=tasks[i]: side.client.complete(task),
-            )
-            for i in ids
-        )
+        results = await arena.race_completions(ids, lambda side, i: side.client.cancel(i))
 
         statuses = arena.statuses()
         for instance_id, result in zip(ids, results, strict=True):
@@ -41,15 +33,7 @@ async def test_a_cancel_against_a_completion_after_which_more_follows(
     await arena.deploy(wait("TASK", "DONE"), DONE)
 
     async for ids in arena.batches(races):
-        tasks = arena.waits("TASK")
-
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.cancel(i),
-                lambda side, task=tasks[i]: side.client.complete(task),
-            )
-            for i in ids
-        )
+        results = await arena.race_completions(ids, lambda side, i: side.client.cancel(i))
 
         for cancelled, completed in results:
             assert cancelled is None
@@ -112,15 +96,7 @@ async def test_a_suspend_against_a_person_s_completion(arena: Arena, races: int)
     await arena.deploy(wait("TASK", "STEP"), step("STEP"))
 
     async for ids in arena.batches(races):
-        tasks = arena.waits("TASK")
-
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.suspend(i),
-                lambda side, task=tasks[i]: side.client.complete(task),
-            )
-            for i in ids
-        )
+        results = await arena.race_completions(ids, lambda side, i: side.client.suspend(i))
 
         for suspended, completed in results:
             assert suspended is None

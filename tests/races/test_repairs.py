@@ -88,14 +88,8 @@ async def test_a_migration_against_a_person_s_completion(arena: Arena, races: in
     await arena.deploy(wait("TASK", "OLD"), wait("OLD"))
 
     async for ids in arena.batches(races):
-        tasks = arena.waits("TASK")
-
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.migrate(i, version=TARGET),
-                lambda side, task=tasks[i]: side.client.complete(task),
-            )
-            for i in ids
+        results = await arena.race_completions(
+            ids, lambda side, i: side.client.migrate(i, version=TARGET)
         )
 
         places = arena.places()
@@ -112,15 +106,7 @@ async def test_a_delete_against_the_completion_that_ends_the_instance(
     await arena.deploy(wait("TASK"))
 
     async for ids in arena.batches(races):
-        tasks = arena.waits("TASK")
-
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.delete(i),
-                lambda side, task=tasks[i]: side.client.complete(task),
-            )
-            for i in ids
-        )
+        results = await arena.race_completions(ids, lambda side, i: side.client.delete(i))
 
         for deleted, completed in results:
             assert deleted is None

@@ -138,6 +138,19 @@ class Arena:
         self._raced += len(results)
         return list(results)
 
+    async def race_completions(
+        self, ids: Iterable[str], act: Callable[[Side, str], Awaitable[Any]]
+    ) -> list[tuple[Any, Any]]:
+        """Let ``act`` on each instance contend with the completion of its external task at TASK."""
+        tasks = self.waits("TASK")
+        return await self.race(
+            (
+                lambda side, i=i: act(side, i),
+                lambda side, task=tasks[i]: side.client.complete(task),
+            )
+            for i in ids
+        )
+
     async def _contend(self, number: int, pair: tuple[Call, Call]) -> tuple[Any, Any]:
         start, writes = Meeting(), Meeting()
         prepare_in_peace = number % 2 == 1
