@@ -1,6 +1,6 @@
 """Delivering messages to instances that wait for their key, now or later."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
@@ -70,12 +70,24 @@ class CorrelationRequest:
     keep_for: timedelta | None = None
 
 
+async def _nothing(_: Receiver | None) -> None:
+    pass
+
+
 async def correlate(
-    services: Services, invoker: Invoker, request: CorrelationRequest
+    services: Services,
+    invoker: Invoker,
+    request: CorrelationRequest,
+    *,
+    check: Callable[[Receiver | None], Awaitable[None]] = _nothing,
 ) -> Correlation:
     """Give a message to the instance of its tenant that has waited longest for its key, and let it go on.
 
     The match, its variables and what follows are one transaction.
+
+    Args:
+        check: Raises what refuses to give the message to this receiver, or to keep it (None); asked again for the next
+            receiver where another message was faster.
 
     Raises:
         NotFoundError: Nobody waits for the key, and the message is not to be kept.
@@ -90,6 +102,7 @@ async def correlate(
     try:
         for _ in range(MAX_RACES):
             receiver = await services.find_receiver(request.key, tenant_id=request.tenant_id)
+            await check(receiver)
             if receiver is None:
                 return await _keep(services, request, normal)
             delivered = await _deliver(services, invoker, request, normal, receiver)

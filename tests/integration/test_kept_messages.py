@@ -11,6 +11,7 @@ import pytest
 
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.clock import SystemClock
+from kikwiflow_worker.engine.messages import Receiver
 from kikwiflow_worker.errors import NotFoundError, OperationError
 from kikwiflow_worker.model.capability import NO_CAPABILITIES
 from kikwiflow_worker.model.runtime import ExternalTask
@@ -168,6 +169,26 @@ async def test_a_message_whose_receiver_goes_meanwhile_reaches_the_next(side: Si
     assert found.outcome is CorrelationOutcome.DELIVERED
     ended = [(await side.client.get_instance(one.id)).status for one in (first, second)]
     assert ended == ["COMPLETED", "COMPLETED"]
+
+
+async def test_each_who_could_get_a_message_is_checked_before(side: Side) -> None:
+    first = await side.client.start("parcel", "P-1", variables={"order": "O-1"})
+    second = await side.client.start("parcel", "P-2", variables={"order": "O-1"})
+    asked: list[str | None] = []
+
+    async def check(receiver: Receiver | None) -> None:
+        asked.append(receiver.instance.id if receiver else None)
+        if receiver is not None and receiver.instance.id == first.id:
+            await side.client.cancel(first.id)
+        else:
+            raise OperationError("not to this one")
+
+    with pytest.raises(OperationError, match="not to this one"):
+        request = CorrelationRequest(key="O-1", variables={})
+        await correlate(side.client.services, side.invoker, request, check=check)
+
+    assert asked == [first.id, second.id]
+    assert (await side.client.get_instance(second.id)).ended_at is None
 
 
 async def test_a_message_that_its_twin_has_taken_the_receiver_from_is_known(side: Side) -> None:

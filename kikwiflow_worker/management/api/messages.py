@@ -7,6 +7,7 @@ from fastapi import APIRouter, Header, Path
 from fastapi import Body as JsonBody
 from pydantic import Field
 
+from kikwiflow_worker.engine.messages import Receiver
 from kikwiflow_worker.errors import NotFoundError
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
@@ -114,11 +115,13 @@ async def _correlate(
 ) -> Correlation:
     tenant_id = caller.identity.tenant_id
     check_texts(correlation_key=key, message_id=message_id)
-    receiver = await caller.services.find_receiver(key, tenant_id=tenant_id)
-    if receiver is not None:
-        (await policy_of(caller, receiver.instance)).check_writes(variables)
-    elif keep_for is not None:
-        await check_kept(caller, variables)
+
+    async def check(receiver: Receiver | None) -> None:
+        if receiver is not None:
+            (await policy_of(caller, receiver.instance)).check_writes(variables)
+        elif keep_for is not None:
+            await check_kept(caller, variables)
+
     request = CorrelationRequest(
         key=key,
         variables=values_of(variables),
@@ -127,7 +130,7 @@ async def _correlate(
         message_id=message_id,
         keep_for=keep_for,
     )
-    done = await correlate(caller.services, caller.invoker, request)
+    done = await correlate(caller.services, caller.invoker, request, check=check)
     if done.outcome is CorrelationOutcome.DELIVERED and done.instance is not None:
         caller.concerns(instance_id=done.instance.id)
     return done
