@@ -183,8 +183,8 @@ async def test_each_who_could_get_a_message_is_checked_before(side: Side) -> Non
         else:
             raise OperationError("not to this one")
 
+    request = CorrelationRequest(key="O-1", variables={})
     with pytest.raises(OperationError, match="not to this one"):
-        request = CorrelationRequest(key="O-1", variables={})
         await correlate(side.client.services, side.invoker, request, check=check)
 
     assert asked == [first.id, second.id]
