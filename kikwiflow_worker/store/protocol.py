@@ -35,7 +35,6 @@ from kikwiflow_worker.store.views import (
     Page,
     QueueMeasures,
     TaskQuery,
-    WaitingHandler,
     WorkerRecord,
 )
 
@@ -367,10 +366,6 @@ class ReadStore(Protocol):
 
     async def count_by_status(self, *, definition_key: str | None = None) -> dict[str, int]:
         """Return how many instances there are by status, ended ones included; each count stops at a cap."""
-        ...
-
-    async def list_waiting_handlers(self) -> tuple[WaitingHandler, ...]:
-        """Return what due tasks need, by handler."""
         ...
 
     async def list_workers(self) -> tuple[WorkerRecord, ...]:

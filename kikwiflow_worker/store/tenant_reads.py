@@ -37,7 +37,6 @@ from kikwiflow_worker.store.views import (
     Page,
     QueueMeasures,
     TaskQuery,
-    WaitingHandler,
     WorkerRecord,
 )
 
@@ -128,10 +127,6 @@ class TenantReadStore:
     async def count_by_status(self, *, definition_key: str | None = None) -> dict[str, int]:
         """Refuse: it counts the instances of all."""
         raise refusal("counting all instances by status")
-
-    async def list_waiting_handlers(self) -> tuple[WaitingHandler, ...]:
-        """Refuse: it counts the tasks of all."""
-        raise refusal("what all due tasks wait for")
 
     async def list_workers(self) -> tuple[WorkerRecord, ...]:
         """Refuse: workers serve all."""

@@ -57,15 +57,6 @@ class WorkerRecord:
     busy_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingHandler:
-    """Due tasks that need a handler, how many there are (counted up to a cap), and since when the oldest waits."""
-
-    handler_name: str
-    count: int
-    oldest: datetime
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMeasures:
     """How much work waits.

@@ -93,9 +93,9 @@ async def test_a_task_that_nobody_can_run_waits_and_is_shown(
     (ordinary,) = await start(client, "job")
     wait_for_ends(stored, [ordinary])
 
-    (waiting,) = await client.reads.list_waiting_handlers()
+    (waiting,) = await client.services.searches.list_handler_waits()
     (row,) = stored.executable_tasks.find()
-    assert (waiting.handler_name, waiting.count) == ("nobody_has_this", 1)
+    assert (waiting.handler_name, waiting.waiting.value) == ("nobody_has_this", 1)
     assert (row["status"], row["epoch"], row["attempts"]) == ("PENDING", 0, 0)
     verify(
         site,

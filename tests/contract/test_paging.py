@@ -257,11 +257,12 @@ async def test_due_tasks_are_counted_by_the_handler_they_need(store: MongoStore)
     await put_task(store, handler_name="d", claimable_at=None)
     await put_task(store, handler_name=None)
 
-    waiting = await store.reads.list_waiting_handlers()
+    waiting = await store.searches.list_handler_waits()
 
-    assert [(one.handler_name, one.count, one.oldest) for one in waiting] == [
+    assert [(one.handler_name, one.waiting.value, one.oldest) for one in waiting] == [
         ("a", 2, LONG_AGO),
         ("b", 1, LONG_AGO),
+        ("c", 1, LONG_AGO),  # a lock that has lapsed
     ]
 
 

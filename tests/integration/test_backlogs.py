@@ -199,13 +199,12 @@ READS: dict[str, list[Case]] = {
         lambda s: s.reads.count_by_status(definition_key="rare"),
         lambda s: s.reads.count_by_status(definition_key="parcel"),
     ],
-    "list_waiting_handlers": [lambda s: s.reads.list_waiting_handlers()],
     "list_workers": [lambda s: s.reads.list_workers()],
     "record_worker": [lambda s: s.reads.record_worker(RECORD)],
     "measure_queue": [lambda s: s.reads.measure_queue()],
 }
 
-CAPPED = {"count_by_status": COUNT_CAP, "list_waiting_handlers": DUE_CAP, "measure_queue": DUE_CAP}
+CAPPED = {"count_by_status": COUNT_CAP, "measure_queue": DUE_CAP}
 """Counts, which look at as much as they count, up to a cap."""
 
 
@@ -342,7 +341,7 @@ async def test_an_inspection_looks_at_its_sample_only(
 
 async def test_what_few_have_is_found_behind_all_the_others(store: MongoStore) -> None:
     page = await store.reads.list_tasks(TaskQuery(handler_name="rare"))
-    waiting = {found.handler_name for found in await store.reads.list_waiting_handlers()}
+    waiting = {found.handler_name for found in await store.searches.list_handler_waits()}
     counts = await store.reads.count_by_status()
 
     assert len(page.items) == FEW

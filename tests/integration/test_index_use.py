@@ -206,10 +206,10 @@ async def test_due_tasks_are_measured_without_looking_at_timers(
 
     with profiled(data) as entries:
         measures = await store.reads.measure_queue()
-        waiting = await store.reads.list_waiting_handlers()
+        waiting = await store.searches.list_handler_waits()
 
     assert measures.due == 3
-    assert [one.count for one in waiting] == [3]
+    assert [one.waiting.value for one in waiting] == [3]
     assert max(entry["docsExamined"] for entry in entries) <= 3
 
 

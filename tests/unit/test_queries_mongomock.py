@@ -204,7 +204,7 @@ async def test_counts_have_every_status(collections: Collections, queries: Queri
     }
 
 
-async def test_due_tasks_are_counted_by_handler(collections: Collections, queries: Queries) -> None:
+async def test_due_tasks_are_counted(collections: Collections, queries: Queries) -> None:
     for task in (
         a_task("task-1", handler_name="weigh"),
         a_task("task-2", handler_name="weigh"),
@@ -213,10 +213,8 @@ async def test_due_tasks_are_counted_by_handler(collections: Collections, querie
     ):
         await collections.tasks.insert_one(encode_task(task))
 
-    (waiting,) = await queries.list_waiting_handlers()
     measures = await queries.measure_queue()
 
-    assert (waiting.handler_name, waiting.count, waiting.oldest) == ("weigh", 2, NOON)
     assert measures.due == 3
     assert measures.oldest_due_s > 0
 

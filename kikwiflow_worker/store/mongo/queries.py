@@ -43,7 +43,6 @@ from kikwiflow_worker.store.views import (
     Page,
     QueueMeasures,
     TaskQuery,
-    WaitingHandler,
     WorkerRecord,
 )
 
@@ -57,7 +56,6 @@ DUE_CAP = 10_000
 """Where counts of due work stop."""
 
 _MAX_TIME_MS = 5_000
-_MAX_HANDLERS = 200
 _RUNNING = [
     each.value
     for each in (InstanceStatus.ACTIVE, InstanceStatus.SUSPENDED, InstanceStatus.CANCELLING)
@@ -220,39 +218,6 @@ class Queries:
                         )
                     )
         return counts
-
-    async def list_waiting_handlers(self) -> tuple[WaitingHandler, ...]:
-        """Return what due tasks need, by handler, each counted up to ``DUE_CAP``; the first ``_MAX_HANDLERS`` by name.
-
-        One seek leads from each handler to the next, so that none is hidden behind the backlog of another.
-        """
-        waiting: list[WaitingHandler] = []
-        after = ""
-        with translated("looking for waiting tasks"):
-            for _ in range(_MAX_HANDLERS):
-                next_one = {**self._due(), "handlerName": {"$gt": after}}
-                row = await self._first_due(next_one, {"handlerName": 1}, "handlerName")
-                if row is None:
-                    break
-                after = row["handlerName"]
-                found = await self._waiting_for(after)
-                waiting += [found] if found else []
-        return tuple(waiting)
-
-    async def _waiting_for(self, handler_name: str) -> WaitingHandler | None:
-        due = {**self._due(), "handlerName": handler_name, "status": TaskStatus.PENDING.value}
-        oldest = await self._first_due(due, {"claimableAt": 1}, "claimableAt")
-        if oldest is None:
-            return None
-        count = await settled(
-            self._collections.tasks.count_documents(due, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS)
-        )
-        return WaitingHandler(handler_name, count, oldest["claimableAt"])
-
-    async def _first_due(self, found: Document, fields: Document, by: str) -> Document | None:
-        rows = self._collections.tasks.find(found, fields, max_time_ms=_MAX_TIME_MS)
-        first: list[Document] = await rows.hint("claim").sort(by, 1).limit(1).to_list(1)
-        return first[0] if first else None
 
     async def list_workers(self) -> tuple[WorkerRecord, ...]:
         """Return the workers that were seen lately, the latest first."""
