@@ -223,12 +223,6 @@ class UnsupportedMediaTypeError(RequestRefusedError):
     code = Code.UNSUPPORTED_MEDIA_TYPE
 
 
-class UnprocessableError(RequestRefusedError):
-    """The request is well formed, and a value in it cannot be used."""
-
-    code = Code.UNPROCESSABLE
-
-
 _CODES: tuple[tuple[type[KikwiflowError], Code], ...] = (
     (DefinitionNotFoundError, Code.DEFINITION_NOT_FOUND),
     (InvalidDefinitionError, Code.INVALID_DEFINITION),
