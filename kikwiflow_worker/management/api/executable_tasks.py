@@ -13,6 +13,7 @@ from kikwiflow_worker.management.api.filters import (
     OfHandler,
     OfInstance,
     OfTenant,
+    Where,
     only,
 )
 from kikwiflow_worker.management.api.refusals import refuses
@@ -49,12 +50,8 @@ class Override(Body):
 @router.get("/executable-tasks", operation_id="listExecutableTasks")
 async def list_tasks(  # noqa: PLR0913 - each is one filter
     caller: Viewer,
+    where: Where,
     *,
-    process_instance_id: OfInstance = None,
-    process_definition_id: OfDefinition = None,
-    process_definition_key: OfDefinitionKey = None,
-    task_definition_id: AtNode = None,
-    tenant_id: OfTenant = None,
     handler_name: OfHandler = None,
     status: TaskStatus | None = None,
     type: TaskType | None = None,  # noqa: A002 - the field's name
@@ -66,11 +63,7 @@ async def list_tasks(  # noqa: PLR0913 - each is one filter
 ) -> PageOf[TaskShape]:
     """List executable tasks, oldest first."""
     query = TaskSearch(
-        instance_id=process_instance_id,
-        definition_ids=only(process_definition_id),
-        definition_keys=only(process_definition_key),
-        node_id=task_definition_id,
-        tenant_id=tenant_id,
+        **where.narrowed(),
         handler_name=handler_name,
         statuses=only(status),
         types=only(type),

@@ -10,9 +10,9 @@ from kikwiflow_worker.errors import NotFoundError
 from kikwiflow_worker.management.api.filters import (
     AtNode,
     OfDefinition,
-    OfDefinitionKey,
     OfInstance,
     OfTenant,
+    Where,
     only,
 )
 from kikwiflow_worker.management.api.refusals import refuses
@@ -52,12 +52,8 @@ class Complete(Body):
 @router.get("", operation_id="listExternalTasks")
 async def list_external_tasks(  # noqa: PLR0913 - each is one filter
     caller: Viewer,
+    where: Where,
     *,
-    process_instance_id: OfInstance = None,
-    process_definition_id: OfDefinition = None,
-    process_definition_key: OfDefinitionKey = None,
-    task_definition_id: AtNode = None,
-    tenant_id: OfTenant = None,
     assignee: str | None = None,
     unassigned: bool = False,
     for_people: Annotated[
@@ -73,11 +69,7 @@ async def list_external_tasks(  # noqa: PLR0913 - each is one filter
 ) -> PageOf[ExternalTaskShape]:
     """List open external tasks, oldest first."""
     query = ExternalTaskSearch(
-        instance_id=process_instance_id,
-        definition_ids=only(process_definition_id),
-        definition_keys=only(process_definition_key),
-        node_id=task_definition_id,
-        tenant_id=tenant_id,
+        **where.narrowed(),
         assignee=assignee,
         unassigned=unassigned,
         for_people=for_people,

@@ -1,8 +1,9 @@
 """The parameters by which most lists can be narrowed, under Kikwiflow's names."""
 
-from typing import Annotated, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, TypedDict, TypeVar
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 T = TypeVar("T")
 
@@ -18,3 +19,36 @@ OfHandler = Annotated[str | None, Query(alias="handlerName")]
 def only(value: T | None) -> tuple[T, ...]:
     """Return what a search is narrowed to: one value, or nothing at all."""
     return () if value is None else (value,)
+
+
+class Narrowed(TypedDict):
+    """What searches of tasks and incidents have in common."""
+
+    instance_id: str | None
+    definition_ids: tuple[str, ...]
+    definition_keys: tuple[str, ...]
+    node_id: str | None
+    tenant_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    process_instance_id: OfInstance = None
+    process_definition_id: OfDefinition = None
+    process_definition_key: OfDefinitionKey = None
+    task_definition_id: AtNode = None
+    tenant_id: OfTenant = None
+
+    def narrowed(self) -> Narrowed:
+        """Return it as fields of a search."""
+        return Narrowed(
+            instance_id=self.process_instance_id,
+            definition_ids=only(self.process_definition_id),
+            definition_keys=only(self.process_definition_key),
+            node_id=self.task_definition_id,
+            tenant_id=self.tenant_id,
+        )
+
+
+Where = Annotated[_Where, Depends()]
+"""Of which instance, definition, node and tenant the rows of a list are."""

@@ -7,10 +7,9 @@ from pydantic import Field
 
 from kikwiflow_worker.management.api.filters import (
     AtNode,
-    OfDefinition,
     OfDefinitionKey,
-    OfInstance,
     OfTenant,
+    Where,
     only,
 )
 from kikwiflow_worker.management.api.refusals import refuses
@@ -50,12 +49,8 @@ class Resolve(Body):
 @router.get("", operation_id="listIncidents")
 async def list_incidents(  # noqa: PLR0913 - each is one filter
     caller: Viewer,
+    where: Where,
     *,
-    process_instance_id: OfInstance = None,
-    process_definition_id: OfDefinition = None,
-    process_definition_key: OfDefinitionKey = None,
-    task_definition_id: AtNode = None,
-    tenant_id: OfTenant = None,
     type: IncidentType | None = None,  # noqa: A002 - the field's name
     status: IncidentStatus = IncidentStatus.OPEN,
     any_status: Annotated[
@@ -68,11 +63,7 @@ async def list_incidents(  # noqa: PLR0913 - each is one filter
 ) -> PageOf[IncidentShape]:
     """List incidents, open ones unless another status is given, newest first."""
     query = IncidentSearch(
-        instance_id=process_instance_id,
-        definition_ids=only(process_definition_id),
-        definition_keys=only(process_definition_key),
-        node_id=task_definition_id,
-        tenant_id=tenant_id,
+        **where.narrowed(),
         type=type,
         status=None if any_status else status,
         created_after=created_after,
