@@ -1,4 +1,4 @@
-"""Encrypts the values of variables before they are stored, and decrypts them when they are read (ADR 0035).
+"""Encrypts the values of variables before they are stored, and decrypts them when they are read (ADR 0033).
 
 A sealed value is a Binary of subtype 225: a version (1), the length of the key's name, the name in ASCII, a nonce of 12
 bytes, and AES-256-GCM's ciphertext with its tag of 16 bytes. The plaintext is the BSON document ``{"v": value}`` with the
