@@ -185,5 +185,6 @@ def test_a_worker_serves_beside_its_work_and_stops_as_a_whole(
     assert (status, [each["instanceName"] for each in page["items"]]) == (200, ["one"])
     assert b"kikwiflow_tasks_claimed_total" in metrics
     assert b"kikwiflow_http_requests_total" in metrics
+    assert b"kikwiflow_worker_up 1.0" in metrics
     assert code == 0
     assert worker.events().count("worker.stopped") == 1
