@@ -154,6 +154,13 @@ async def test_a_server_lives_through_an_outage_and_stops_in_time(
     assert "request.failed" not in events
 
 
+def names_of_workers(server: Server) -> list[str]:
+    """Return the names that the API's list of workers shows."""
+    status, page, _ = server.ask(f"{BASE_PATH}/workers")
+    assert status == 200
+    return [each["instanceName"] for each in page["items"]]
+
+
 def test_a_worker_serves_beside_its_work_and_stops_as_a_whole(
     mongo_server: MongoServer, database_name: str, site: Site
 ) -> None:
@@ -176,13 +183,13 @@ def test_a_worker_serves_beside_its_work_and_stops_as_a_whole(
     )
     try:
         worker.wait_for("/readyz", 200)
-        status, page, _ = worker.ask(f"{BASE_PATH}/workers")
+        # A worker notes that it is there beside its work: it may be ready a moment before.
+        wait_until(lambda: names_of_workers(worker) == ["one"], "the worker is in the list")
         metrics = worker.ask("/metrics")[1]
         code = worker.stop()
     finally:
         worker.end()
 
-    assert (status, [each["instanceName"] for each in page["items"]]) == (200, ["one"])
     assert b"kikwiflow_tasks_claimed_total" in metrics
     assert b"kikwiflow_http_requests_total" in metrics
     assert b"kikwiflow_worker_up 1.0" in metrics
