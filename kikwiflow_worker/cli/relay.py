@@ -11,7 +11,14 @@ from kikwiflow_worker.cli.options import (
 )
 from kikwiflow_worker.cli.relaying import run_relay_process
 
-_PROCESS = ("instance_name", "health_address", "events_ttl_days", "log_level", "log_format")
+_PROCESS = (
+    "instance_name",
+    "health_address",
+    "event_loop",
+    "events_ttl_days",
+    "log_level",
+    "log_format",
+)
 """Settings of a worker that a relay has too."""
 
 

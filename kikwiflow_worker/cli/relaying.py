@@ -25,6 +25,7 @@ from kikwiflow_worker.relay.sinks import Sink, load_sink
 from kikwiflow_worker.settings import Settings
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.telemetry import Event, Metrics, configure_logging, emit
+from kikwiflow_worker.worker.event_loop import loop_factory
 from kikwiflow_worker.worker.health import HealthServer, HealthState
 from kikwiflow_worker.worker.signals import install_signal_handlers
 from kikwiflow_worker.worker.supervision import end, supervised
@@ -135,6 +136,7 @@ def run_relay_process(settings: Settings, *, until_idle: bool, replace_sink: boo
     """
     # Standard output may be the sink; it holds events and nothing else.
     configure_logging(settings.log_level, settings.log_format, sys.stderr)
+    new_loop = loop_factory(settings.event_loop)
     name = settings.instance_name or socket.gethostname()
     metrics = Metrics(CollectorRegistry(), version=__version__, instance=name)
     health = HealthState(SystemClock())
@@ -147,9 +149,10 @@ def run_relay_process(settings: Settings, *, until_idle: bool, replace_sink: boo
         if server is not None:
             server.start()
         try:
-            return asyncio.run(
-                _relay(settings, address, metrics, health, name, until_idle, replace_sink)
-            )
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                return runner.run(
+                    _relay(settings, address, metrics, health, name, until_idle, replace_sink)
+                )
         finally:
             if server is not None:
                 server.stop()

@@ -14,13 +14,14 @@ from kikwiflow_worker.errors import ConfigurationError
 _PROCESS = (
     "default_max_retries",
     "default_retry_interval",
+    "event_loop",
     "events",
     "events_ttl_days",
     "history_ttl_days",
     "log_level",
     "log_format",
 )
-"""Settings of a worker that a server has too: give both the same."""
+"""Settings of a worker that a server has too: give both the same, but for the event loop and the log."""
 
 
 @click.command(

@@ -22,6 +22,7 @@ from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.settings import Settings
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.telemetry import Event, configure_logging, emit
+from kikwiflow_worker.worker.event_loop import loop_factory
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.health import HealthState
 from kikwiflow_worker.worker.registry import HandlerRegistry
@@ -77,8 +78,9 @@ def run_server_process(settings: Settings, address: str) -> None:
     """
     authentication_options(settings).check(address)
     configure_logging(settings.log_level, settings.log_format, sys.stdout)
-    with database_address(settings) as database:
-        asyncio.run(_serve(settings, database, address))
+    new_loop = loop_factory(settings.event_loop)
+    with database_address(settings) as database, asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_serve(settings, database, address))
 
 
 async def _serve(settings: Settings, database: Address, address: str) -> None:

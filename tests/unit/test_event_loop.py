@@ -7,6 +7,16 @@ import pytest
 
 from kikwiflow_worker.errors import ConfigurationError
 from kikwiflow_worker.worker.event_loop import EventLoop, loop_factory
+from tests.support.cli import CommandLine, restored_logging
+
+__all__ = ["restored_logging"]
+
+PROCESSES = [
+    ["--instance-name", "worker-1"],
+    ["serve"],
+    ["relay", "--relay-sink", "stdout"],
+]
+"""The commands that run until they are stopped."""
 
 
 def module_of(choice: EventLoop) -> str:
@@ -42,3 +52,15 @@ def test_without_uvloop_the_standard_loop_is_used() -> None:
 def test_asking_for_uvloop_where_there_is_none_says_how_to_get_it() -> None:
     with pytest.raises(ConfigurationError, match=r"kikwiflow-worker\[uvloop\]"):
         loop_factory(EventLoop.UVLOOP)
+
+
+@pytest.mark.usefixtures("no_uvloop", "restored_logging")
+@pytest.mark.parametrize("command", PROCESSES, ids=["worker", "serve", "relay"])
+def test_every_process_runs_on_the_loop_that_it_is_told(command: list[str]) -> None:
+    nowhere = "mongodb://127.0.0.1:1/?timeoutMS=100"
+    told = [*command, "--event-loop", "uvloop", "--mongodb-uri", nowhere]
+
+    refused = CommandLine().run(*told)
+
+    assert refused.exit_code == 78
+    assert "uvloop is not installed" in refused.stderr
