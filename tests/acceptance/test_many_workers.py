@@ -27,13 +27,13 @@ async def test_two_workers_commit_each_of_2000_tasks_once(
     workers: Workers, site: Site, client: Kikwiflow, stored: Database[Json]
 ) -> None:
     await deploy(client, "job", *a_chain(["at_once"] * STEPS))
-    instances = await start(client, "job", INSTANCES)
     options = {"concurrency": 32, "lock_seconds": 10, "log_level": "warning"}
     both = [workers.start(name, **options) for name in ("one", "two")]
-
     for worker in both:
         worker.wait_ready()
+
     began = time.monotonic()
+    instances = await start(client, "job", INSTANCES)
     wait_for_ends(stored, instances, within_s=90)
 
     log = site.effects()
@@ -42,7 +42,7 @@ async def test_two_workers_commit_each_of_2000_tasks_once(
     shares = {worker.name: sum(e.pid == worker.pid for e in log) // 2 for worker in both}
     figure(
         f"{INSTANCES * STEPS} tasks in {last - first:.1f} s, {rate:.0f}/s; calls {shares}; "
-        f"{time.monotonic() - began:.1f} s after both were ready"
+        f"{time.monotonic() - began:.1f} s with their starts"
     )
     assert all(shares.values()), "both took part"
     assert set(calls(log).values()) == {1}
