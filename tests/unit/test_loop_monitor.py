@@ -1,9 +1,11 @@
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.telemetry import Metrics
@@ -44,18 +46,22 @@ async def watched(
         monitoring.cancel()
 
 
+def blocks(logs: Sequence[EventDict]) -> list[EventDict]:
+    """Return the lines about the handler's sleep; a busy machine may hold up the whole process elsewhere as well."""
+    return [line for line in logs if str(line["frame"]).endswith("handler")]
+
+
 async def test_a_handler_that_blocks_is_named_with_its_time_and_frame() -> None:
     running = RunningHandlers()
 
     with capture_logs() as logs:
         await watched(a_monitor(running), BLOCK_SECONDS, running=running)
 
-    (line,) = logs
+    (line,) = blocks(logs)
     assert (line["event"], line["log_level"]) == ("handler.blocked_loop", "warning")
     assert line["running"] == "handler calculateRisk of node RISK, task t1"
     assert WARNING_SECONDS <= line["blocked_s"] <= BLOCK_SECONDS + 1
     assert "test_loop_monitor.py" in line["frame"]
-    assert line["frame"].endswith("handler")
 
 
 async def test_each_block_is_reported_once() -> None:
@@ -64,14 +70,14 @@ async def test_each_block_is_reported_once() -> None:
     with capture_logs() as logs:
         await watched(a_monitor(running), BLOCK_SECONDS, BLOCK_SECONDS, running=running)
 
-    assert len(logs) == 2
+    assert len(blocks(logs)) == 2
 
 
 async def test_code_that_is_no_handler_is_named_by_its_task() -> None:
     with capture_logs() as logs:
         await watched(a_monitor(RunningHandlers()), BLOCK_SECONDS)
 
-    assert [line["running"] for line in logs] == ["asyncio task the-offender"]
+    assert [line["running"] for line in blocks(logs)] == ["asyncio task the-offender"]
 
 
 async def test_the_lag_is_measured_at_each_beat() -> None:
