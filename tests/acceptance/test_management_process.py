@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -111,6 +110,13 @@ def server(mongod: OwnMongod, site: Site) -> Iterator[Server]:
     started.end()
 
 
+def names_of_workers(server: Server) -> list[str]:
+    """Return the names that the API's list of workers shows."""
+    status, page, _ = server.ask(f"{BASE_PATH}/workers")
+    assert status == 200
+    return [each["instanceName"] for each in page["items"]]
+
+
 def stopped_while_it_answers(server: Server) -> tuple[int, list[int]]:
     """Ask a server to stop while it holds a request; return its exit code and what was answered."""
     answers: list[int] = []
@@ -121,7 +127,7 @@ def stopped_while_it_answers(server: Server) -> tuple[int, list[int]]:
 
     polling = threading.Thread(target=poll)
     polling.start()
-    time.sleep(0.7)
+    wait_until(lambda: names_of_workers(server) == ["w"], "the request is held")
     code = server.stop()
     polling.join(PATIENCE_S)
     return code, answers
@@ -152,13 +158,6 @@ async def test_a_server_lives_through_an_outage_and_stops_in_time(
     events = server.events()
     assert {"store.unavailable", "store.recovered", "management.stopped"} <= set(events)
     assert "request.failed" not in events
-
-
-def names_of_workers(server: Server) -> list[str]:
-    """Return the names that the API's list of workers shows."""
-    status, page, _ = server.ask(f"{BASE_PATH}/workers")
-    assert status == 200
-    return [each["instanceName"] for each in page["items"]]
 
 
 def test_a_worker_serves_beside_its_work_and_stops_as_a_whole(
