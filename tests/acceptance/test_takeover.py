@@ -79,7 +79,7 @@ async def test_a_killed_workers_task_is_finished_within_its_lock_and_one_poll(
     lasted = taken_over.at - killed_at
     figure(f"taken over after {lasted:.2f} s; lock {lock_s} s, longest poll {POLL_MAX_S} s")
     assert lasted < lock_s + POLL_MAX_S + ALLOWANCE_S
-    assert heir.events("task.rescued", instance_id=instance, crash_count=1)
+    assert heir.wait_event("task.rescued", instance_id=instance, crash_count=1)
     verify(site, stored, {instance: Expected.of("STEP_1")})
 
 
@@ -149,7 +149,7 @@ async def test_a_frozen_worker_cannot_commit_what_another_is_working_on(
     assert row["workerId"].startswith("heir.")
     assert (row["status"], row["epoch"], row["crashCount"]) == ("LOCKED", 2, 1)
     assert running == {instance: {}}
-    assert heir.events("task.completed", instance_id=instance)
+    assert heir.wait_event("task.completed", instance_id=instance)
     verify(site, stored, {instance: Expected.of("STEP_1")})
 
 
@@ -252,7 +252,7 @@ async def test_a_worker_whose_clock_is_ten_minutes_off_works_normally(
     site.open_gate("STEP_2")
     wait_for_ends(stored, [instance])
 
-    assert abs(skewed.events("clock.skewed")[0]["skew_s"] - skew_s) < 10
+    assert abs(skewed.wait_event("clock.skewed")["skew_s"] - skew_s) < 10
     pids = [effect.pid for effect in site.effects(node="STEP_2", phase="start")]
     assert pids == [skewed.pid, punctual.pid]
     verify(site, stored, {instance: Expected.of("STEP_1", "STEP_2")})
