@@ -1,6 +1,6 @@
 """What the routes and pages work with, already narrowed to whoever asks."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from kikwiflow_worker.management.headers import SAFE_METHODS
 from kikwiflow_worker.management.idempotency import reserve
 from kikwiflow_worker.management.identity import Identity, Role
-from kikwiflow_worker.management.problems import PermissionDeniedError
+from kikwiflow_worker.management.problems import PermissionDeniedError, UnauthenticatedError
 from kikwiflow_worker.management.security.auditing import Audited, begin_change
 from kikwiflow_worker.management.web_session import check_csrf
 from kikwiflow_worker.operations.scoping import scoped
@@ -64,6 +64,7 @@ class Caller:
 
     Attributes:
         audit_log: What was changed, as they may read it.
+        identify: Finds out anew who makes the request, as it was found out when it came.
         audited: The entry of the present change; None for a request that changes nothing.
     """
 
@@ -71,7 +72,20 @@ class Caller:
     services: Services
     invoker: Invoker
     audit_log: AuditLog
+    identify: Callable[[], Awaitable[Identity]]
     audited: Audited | None = field(default=None)
+
+    async def is_still_let_in(self) -> bool:
+        """Return whether the request, if it came now, would be of the same identity, with the same roles and tenant.
+
+        Raises:
+            StoreUnavailableError: It cannot be found out now.
+            KeysUnavailableError: It cannot be found out now.
+        """
+        try:
+            return await self.identify() == self.identity
+        except UnauthenticatedError:
+            return False
 
     def concerns(self, **subjects: str) -> None:
         """Note the ids of what the present change is about, beside those in its path; never a variable's value."""
@@ -118,6 +132,7 @@ class Requires:
             backend.scoped(identity),
             backend.new_invoker(),
             backend.audit_log(identity),
+            lambda: backend.authenticator.identify(request),
             audited,
         )
 
