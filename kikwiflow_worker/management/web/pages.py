@@ -72,7 +72,7 @@ def render(
         "has_session": has_session(request),
         "places": [
             (place, is_within(request, place))
-            for place in places_for(caller.identity.tenant_id if caller else None)
+            for place in places_for(caller.identity if caller else None)
         ],
         "flash": message,
         **_about(caller),
