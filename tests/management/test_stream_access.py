@@ -213,6 +213,27 @@ async def test_a_stream_is_silent_while_nobody_knows_who_reads_it_and_goes_on_la
     assert told.data["open"]["total"] == 1
 
 
+async def test_being_asked_after_each_look_costs_a_token_s_reader_no_look_up_more(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, asked = house.served.managed.store.access.tokens, 0
+
+    async def find_by_secret(*given: Any, **named: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await known(*given, **named)
+
+    known = tokens.find_by_secret
+    monkeypatch.setattr(tokens, "find_by_secret", find_by_secret)
+    async with house.served.follow(INCIDENTS, **await house.bearer()) as reader:
+        for number in range(3):
+            await house.served.managed.a_failed_parcel(f"PARCEL-{number}")
+            while (await reader.until("state")).data["open"]["total"] <= number:
+                pass
+
+    assert asked == 1
+
+
 async def test_a_stream_goes_on_after_the_database_was_away_between_a_look_and_its_telling(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
