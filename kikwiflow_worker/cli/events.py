@@ -153,19 +153,27 @@ def list_events(
 @events.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "wants_all", is_flag=True, help="All dead letters.")
+@click.option("--instance", metavar="ID", help="All dead letters of this instance.")
 @json_option
 @connection_options
 @click.pass_context
-def resend(context: click.Context, *, ids: Sequence[str], wants_all: bool, as_json: bool) -> None:
+def resend(
+    context: click.Context,
+    *,
+    ids: Sequence[str],
+    wants_all: bool,
+    instance: str | None,
+    as_json: bool,
+) -> None:
     """Let dead letters be tried again at once, with all their attempts; what they held back follows them."""
-    if bool(ids) == wants_all:
-        raise click.UsageError("give IDs of dead letters (events list), or --all")
+    if sum((bool(ids), wants_all, instance is not None)) != 1:
+        raise click.UsageError("give IDs of dead letters (events list), or --all, or --instance ID")
 
     async def action(store: MongoStore) -> int:
         await store.ping()
         if ids:
             return await store.relay_care.resend(ids)
-        return (await resend_all(store.relay_care)).count
+        return (await resend_all(store.relay_care, instance_id=instance)).count
 
     count = with_store(context, action)
     if ids and count < len(set(ids)):
