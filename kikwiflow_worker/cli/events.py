@@ -18,6 +18,7 @@ from kikwiflow_worker.cli.output import (
 )
 from kikwiflow_worker.cli.session import with_store
 from kikwiflow_worker.errors import ConflictError
+from kikwiflow_worker.operations.dead_letters import resend_all
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.relay import (
     EventQuery,
@@ -27,8 +28,6 @@ from kikwiflow_worker.store.relay import (
     StoredEvent,
 )
 from kikwiflow_worker.store.views import Page
-
-_PAGE = 500
 
 
 @click.group(cls=SectionGroup)
@@ -48,7 +47,7 @@ def status(context: click.Context, *, as_json: bool) -> None:
     ) -> tuple[str | None, RelayMeasures, tuple[SliceState, ...], datetime]:
         await store.ping()
         care = store.relay_care
-        found = await care.find_sink(), await store.relay.measure(), await care.list_slices()
+        found = await care.find_sink(), await care.measure(), await care.list_slices()
         return *found, store.relay.now()
 
     sink, measures, slices, now = with_store(context, action)
@@ -75,10 +74,11 @@ def status(context: click.Context, *, as_json: bool) -> None:
     if stalled:
         print_heading("Slices that the sink takes nothing from")
         print_table(
-            ("SLICE#", "ROUNDS#", "NEXT", "LAST TAKEN", "ERROR"),
+            ("SLICE#", "LAG#", "ROUNDS#", "NEXT", "LAST TAKEN", "ERROR"),
             [
                 (
                     one.slice,
+                    f"{one.lag_s:.0f} s",
                     one.failures,
                     when(one.paused_until, now),
                     when(one.delivered_at, now),
@@ -153,19 +153,27 @@ def list_events(
 @events.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "wants_all", is_flag=True, help="All dead letters.")
+@click.option("--instance", metavar="ID", help="All dead letters of this instance.")
 @json_option
 @connection_options
 @click.pass_context
-def resend(context: click.Context, *, ids: Sequence[str], wants_all: bool, as_json: bool) -> None:
+def resend(
+    context: click.Context,
+    *,
+    ids: Sequence[str],
+    wants_all: bool,
+    instance: str | None,
+    as_json: bool,
+) -> None:
     """Let dead letters be tried again at once, with all their attempts; what they held back follows them."""
-    if bool(ids) == wants_all:
-        raise click.UsageError("give IDs of dead letters (events list), or --all")
+    if sum((bool(ids), wants_all, instance is not None)) != 1:
+        raise click.UsageError("give IDs of dead letters (events list), or --all, or --instance ID")
 
     async def action(store: MongoStore) -> int:
         await store.ping()
         if ids:
             return await store.relay_care.resend(ids)
-        return await _resend_all(store)
+        return (await resend_all(store.relay_care, instance_id=instance)).count
 
     count = with_store(context, action)
     if ids and count < len(set(ids)):
@@ -173,17 +181,6 @@ def resend(context: click.Context, *, ids: Sequence[str], wants_all: bool, as_js
             f"{count} of {len(set(ids))} events are tried again; the others are no dead letters: kikwiflow-worker events list"
         )
     _answer({"resent": count}, f"{count} tried again", as_json=as_json)
-
-
-async def _resend_all(store: MongoStore) -> int:
-    count = 0
-    cursor: str | None = None
-    while True:
-        page = await store.relay_care.list_events(EventQuery(), limit=_PAGE, cursor=cursor)
-        count += await store.relay_care.resend([one.id for one in page.items])
-        cursor = page.next_cursor
-        if cursor is None:
-            return count
 
 
 @events.command()

@@ -113,7 +113,7 @@ class Relaying:
 async def measure_beside(store: MongoStore, metrics: Metrics, main: Awaitable[T]) -> T:
     """Tell, while ``main`` runs, how far relays elsewhere are behind: it is seen also when none of them runs any more."""
     clock = SystemClock()
-    gauges = RelayGauges(store.relay, store.relay_care, clock=clock, metrics=metrics)
+    gauges = RelayGauges(store.relay_care, clock=clock, metrics=metrics)
     async with asyncio.TaskGroup() as group:
         measuring = group.create_task(supervised("relay gauges", gauges.run, clock))
         try:

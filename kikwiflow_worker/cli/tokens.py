@@ -109,7 +109,7 @@ def list_tokens(context: click.Context, *, as_json: bool) -> None:
                 token.name,
                 ", ".join(sorted(token.roles)),
                 "(all)" if token.tenant_id is None else token.tenant_id,
-                _state(token, now),
+                token.state(now).value,
                 when(token.expires_at, now),
                 when(token.last_used_at, now),
                 when(token.created_at, now),
@@ -200,9 +200,3 @@ def _show(issued: IssuedToken, *, as_json: bool) -> None:
 
 def _record(token: ApiToken) -> dict[str, object]:
     return {**record_of(token, without=("roles",)), "roles": sorted(token.roles)}
-
-
-def _state(token: ApiToken, now: datetime) -> str:
-    if token.revoked_at is not None:
-        return "revoked"
-    return "valid" if token.is_valid(now) else "expired"

@@ -18,8 +18,10 @@ from kikwiflow_worker.management.api.incidents import router as incidents
 from kikwiflow_worker.management.api.instance_views import router as instance_views
 from kikwiflow_worker.management.api.instances import router as instances
 from kikwiflow_worker.management.api.messages import router as messages
+from kikwiflow_worker.management.api.outbox import router as outbox
 from kikwiflow_worker.management.api.overview import router as overview
 from kikwiflow_worker.management.api.streams import router as streams
+from kikwiflow_worker.management.api.tokens import router as tokens
 from kikwiflow_worker.management.backend import Backend
 from kikwiflow_worker.management.feeds import Feeds
 from kikwiflow_worker.management.headers import Protection
@@ -49,7 +51,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     executable_tasks,
     bulk,
     overview,
+    outbox,
     audit,
+    tokens,
 )
 """Of the API; the first route that fits a path takes it."""
 

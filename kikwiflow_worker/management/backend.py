@@ -1,6 +1,6 @@
 """What the routes and pages work with, already narrowed to whoever asks."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
@@ -9,13 +9,14 @@ from fastapi import Depends, Request
 from kikwiflow_worker.management.headers import SAFE_METHODS
 from kikwiflow_worker.management.idempotency import reserve
 from kikwiflow_worker.management.identity import Identity, Role
-from kikwiflow_worker.management.problems import PermissionDeniedError
+from kikwiflow_worker.management.problems import PermissionDeniedError, UnauthenticatedError
 from kikwiflow_worker.management.security.auditing import Audited, begin_change
 from kikwiflow_worker.management.web_session import check_csrf
 from kikwiflow_worker.operations.scoping import scoped
 from kikwiflow_worker.operations.services import Invoker, Services
-from kikwiflow_worker.store.access import Access, AuditLog
+from kikwiflow_worker.store.access import Access, AuditLog, TokenStore
 from kikwiflow_worker.store.answers import AnswerStore
+from kikwiflow_worker.store.tenant_care import TenantTokenStore
 from kikwiflow_worker.store.tenant_reads import TenantAuditLog
 
 
@@ -52,6 +53,10 @@ class Backend:
         """Return the services as one identity may use them: every port narrowed to its tenant."""
         return scoped(self.services, identity.tenant_id)
 
+    def tokens(self, identity: Identity) -> TokenStore:
+        """Return the tokens as one identity may look after them."""
+        return self.access.tokens if identity.tenant_id is None else TenantTokenStore()
+
     def audit_log(self, identity: Identity) -> AuditLog:
         """Return the audit as one identity may read it."""
         log = self.access.audit
@@ -63,15 +68,31 @@ class Caller:
     """Who makes the present request, with the services as they may use them.
 
     Attributes:
+        tokens: As they may look after them.
         audit_log: What was changed, as they may read it.
+        identify: Finds out anew who makes the request, as it was found out when it came.
         audited: The entry of the present change; None for a request that changes nothing.
     """
 
     identity: Identity
     services: Services
     invoker: Invoker
+    tokens: TokenStore
     audit_log: AuditLog
+    identify: Callable[[], Awaitable[Identity]]
     audited: Audited | None = field(default=None)
+
+    async def is_still_let_in(self) -> bool:
+        """Return whether the request, if it came now, would be of the same identity, with the same roles and tenant.
+
+        Raises:
+            StoreUnavailableError: It cannot be found out now.
+            KeysUnavailableError: It cannot be found out now.
+        """
+        try:
+            return await self.identify() == self.identity
+        except UnauthenticatedError:
+            return False
 
     def concerns(self, **subjects: str) -> None:
         """Note the ids of what the present change is about, beside those in its path; never a variable's value."""
@@ -117,7 +138,9 @@ class Requires:
             identity,
             backend.scoped(identity),
             backend.new_invoker(),
+            backend.tokens(identity),
             backend.audit_log(identity),
+            lambda: backend.authenticator.identify(request),
             audited,
         )
 

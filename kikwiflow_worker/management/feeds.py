@@ -1,8 +1,9 @@
 """What changes while somebody watches it: looked at once for all who watch the same, and only while somebody does.
 
 Nothing runs in the background. Whoever watches looks again after an interval; who comes within the same interval, or while a
-look is under way, gets what that look found. A feed ends when the server stops, and after ``LONGEST_S`` in any case: a
-browser comes back by itself, goes on where it was, and is asked again who it is.
+look is under way, gets what that look found. Before anybody gets it, it is found out again who that is; a feed ends when
+they would not be let in any more, when the server stops, and after ``LONGEST_S`` in any case: a browser comes back by itself
+and goes on where it was.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import StoreUnavailableError
-from kikwiflow_worker.management.problems import TooManyStreamsError
+from kikwiflow_worker.management.problems import KeysUnavailableError, TooManyStreamsError
 
 T = TypeVar("T")
 
@@ -87,13 +88,19 @@ class Feeds:
             )
 
     async def follow(
-        self, next_look: Callable[[], Watched[T]], interval_s: float
+        self,
+        next_look: Callable[[], Watched[T]],
+        interval_s: float,
+        is_let_in: Callable[[], Awaitable[bool]],
     ) -> AsyncGenerator[T, None]:
-        """Yield what is found now, and again after every interval; while the database is away nothing comes.
+        """Yield what is found now, and again after every interval, as long as the reader is let in.
+
+        While the database is away, or nobody can say who the reader is, nothing comes.
 
         Args:
             next_look: Returns what to look at next; it may go on from what was found.
             interval_s: Taken as the nearest one that is allowed.
+            is_let_in: Asked after each look, so that nothing is told on an answer from before it.
         """
         interval_s = min(max(interval_s, SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
         ends_at = self._clock.monotonic() + self._longest_s
@@ -102,9 +109,12 @@ class Feeds:
             with self._reading(watched.key):
                 try:
                     found = await self._see(watched, interval_s)
-                except StoreUnavailableError:
+                    goes_on = await is_let_in()
+                except (StoreUnavailableError, KeysUnavailableError):
                     pass
                 else:
+                    if not goes_on:
+                        return
                     yield found
                 await self._wait(interval_s)
 

@@ -39,6 +39,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+_HAS_BEGUN = "answer_has_begun"
 _HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -130,6 +131,7 @@ class _Answer:
                 headers.setdefault("Cache-Control", "no-store")
             for cookie in _cookies(self.state):
                 headers.append("Set-Cookie", cookie)
+            self.state[_HAS_BEGUN] = True
         await self.send(message)
 
 
@@ -148,6 +150,11 @@ def has_bearer(headers: Headers) -> bool:
 def set_cookie(request: Request, cookie: str) -> None:
     """Let the response to ``request`` set a cookie, given as the value of ``Set-Cookie``, whichever response it is."""
     request.scope["state"].setdefault("cookies", []).append(cookie)
+
+
+def can_set_cookie(request: Request) -> bool:
+    """Return whether ``set_cookie`` still reaches the browser: not once the response is under way, as a stream is."""
+    return not request.scope["state"].get(_HAS_BEGUN, False)
 
 
 def request_id_of(request: Request) -> str:

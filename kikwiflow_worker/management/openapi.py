@@ -88,6 +88,14 @@ LINKS: Mapping[tuple[str, str], Mapping[str, Mapping[str, str]]] = {
         operation: {"job_id": "$response.body#/id"}
         for operation in ("getBulkJob", "confirmBulkJob", "cancelBulkJob")
     },
+    ("listOutboxEvents", "200"): {
+        operation: {"event_id": _FIRST_ITEM}
+        for operation in ("getOutboxEvent", "resendDeadLetter", "dropDeadLetter")
+    },
+    ("listTokens", "200"): {
+        "getToken": {"token_id": _FIRST_ITEM},
+        "revokeToken": {"token_id": _FIRST_ITEM},
+    },
     ("listBulkJobs", "200"): {"getBulkJob": {"job_id": _FIRST_ITEM}},
     ("listExecutableTasks", "200"): {
         "getExecutableTask": {"task_id": _FIRST_ITEM},

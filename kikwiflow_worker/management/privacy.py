@@ -31,6 +31,7 @@ from kikwiflow_worker.model.variables import UnreadableVariables, Value, Variabl
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.search import InstanceSearch
 
+_EVENTS = frozenset(EventType)
 _FRAME = re.compile(r' {2}File "[^"\n]{1,500}", line \d{1,7}, in [\w<>.]{1,200}')
 
 
@@ -121,12 +122,14 @@ class VariablePolicy:
         frames = [line for line in text.splitlines() if _FRAME.fullmatch(line)]
         return "\n".join([*frames, MASKED_TEXT])
 
-    def event(self, event: EventType, payload: Mapping[str, Value]) -> Mapping[str, Value]:
-        """Return an event's payload as it may be shown."""
+    def event(self, event: str, payload: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Return an event's payload as it may be shown; of one that only a newer release knows, all or nothing."""
+        if event not in _EVENTS:
+            return payload if self.reads_all else {}
         names = masked_names(self.rules, lambda rule: self._may(rule, "readers"))
         if self.shows_nothing:
             names |= all_names(payload)
-        return mask_event(event, payload, names)
+        return mask_event(EventType(event), payload, names)
 
     def _rule(self, name: str) -> VariableRule | None:
         return MASKED_RULE if self.shows_nothing else self.rules.get(name)

@@ -18,6 +18,7 @@ from starlette.datastructures import FormData
 from kikwiflow_worker.management.headers import (
     MAX_BODY_BYTES,
     SAFE_METHODS,
+    can_set_cookie,
     has_bearer,
     is_loopback,
     set_cookie,
@@ -82,7 +83,7 @@ class WebSessions:
         now = self.now()
         if session is None or now >= min(session.expires_at, session.ends_at):
             return None
-        if session.issued_at + ROTATION <= now:
+        if session.issued_at + ROTATION <= now and can_set_cookie(request):
             await self._rotate(request, cookie, session)
         request.state.csrf_token = session.csrf_token
         return session

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.store.tenancy import Tenancy, TenantDefinitionStore, TenantRuntimeStore
+from kikwiflow_worker.store.tenant_care import TenantRelayCare
 from kikwiflow_worker.store.tenant_reads import (
     TenantReadStore,
     TenantRuleStore,
@@ -26,4 +27,5 @@ def scoped(services: Services, tenant_id: str | None) -> Services:
         rules=TenantRuleStore(services.rules),
         external_work=TenantExternalWork(services.external_work, tenant_id),
         bulk=TenantBulkStore(services.bulk, tenant_id),
+        relay_care=TenantRelayCare(),
     )

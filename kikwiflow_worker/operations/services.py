@@ -29,6 +29,7 @@ from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
 from kikwiflow_worker.store.bulk import BulkStore
 from kikwiflow_worker.store.external_work import ExternalWork
 from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore
+from kikwiflow_worker.store.relay import RelayCare
 from kikwiflow_worker.store.rules import RuleStore
 from kikwiflow_worker.store.search import SearchStore
 from kikwiflow_worker.tracing.protocol import NO_TRACING, Tracing
@@ -77,6 +78,11 @@ class Ports(Protocol):
     external_work: ExternalWork
     bulk: BulkStore
 
+    @property
+    def relay_care(self) -> RelayCare:
+        """What looks after the relay of outbox events; a store may be able to do more with it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
@@ -93,6 +99,7 @@ class Services:
     rules: RuleStore
     external_work: ExternalWork
     bulk: BulkStore
+    relay_care: RelayCare
     new_id: Callable[[], str]
     retry_defaults: RetryDefaults = field(default_factory=RetryDefaults)
     event_level: EventLevel = EventLevel.OFF
@@ -117,6 +124,7 @@ class Services:
             rules=ports.rules,
             external_work=ports.external_work,
             bulk=ports.bulk,
+            relay_care=ports.relay_care,
             new_id=new_id,
             retry_defaults=retry_defaults,
             event_level=event_level,

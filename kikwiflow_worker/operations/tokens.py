@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from kikwiflow_worker.errors import ConflictError, NotFoundError, OperationError
 from kikwiflow_worker.model.identity import Role
 from kikwiflow_worker.model.texts import check_texts
-from kikwiflow_worker.store.access import Access, ApiToken, AuditEntry
+from kikwiflow_worker.store.access import Access, ApiToken, AuditEntry, TokenStore
 
 PREFIX = "kwf_"
 SHORTEST = timedelta(minutes=1)
@@ -140,6 +140,29 @@ class TokenDesk:
             result="DONE",
         )
         await self.access.audit.begin(entry)
+
+
+async def get_token(tokens: TokenStore, token_id: str) -> ApiToken:
+    """Return a token by its id, whatever has become of it.
+
+    Raises:
+        NotFoundError: There is none, or it ended more than 30 days ago.
+    """
+    token = await tokens.find(token_id)
+    if token is None:
+        raise NotFoundError(f"there is no token {token_id}")
+    return token
+
+
+async def revoke_token(tokens: TokenStore, token: ApiToken, *, at: datetime) -> ApiToken:
+    """End a token for good, with the sessions that were opened with it, for a caller who records that.
+
+    Raises:
+        ConflictError: It is revoked already.
+    """
+    if not await tokens.revoke(token.id, at=at):
+        raise ConflictError(f"the token of {token.name} is revoked already")
+    return replace(token, revoked_at=at)
 
 
 def new_secret() -> str:

@@ -2,7 +2,7 @@
 
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import StoreUnavailableError
-from kikwiflow_worker.store.relay import RelayCare, RelayStore
+from kikwiflow_worker.store.relay import RelayCare
 from kikwiflow_worker.telemetry import Metrics
 
 MEASURE_S = 15.0
@@ -12,10 +12,7 @@ MEASURE_S = 15.0
 class RelayGauges:
     """The gauges of the relay."""
 
-    def __init__(
-        self, store: RelayStore, care: RelayCare, *, clock: Clock, metrics: Metrics
-    ) -> None:
-        self._store = store
+    def __init__(self, care: RelayCare, *, clock: Clock, metrics: Metrics) -> None:
         self._care = care
         self._clock = clock
         self._metrics = metrics
@@ -32,7 +29,7 @@ class RelayGauges:
 
     async def refresh(self) -> None:
         """Measure once."""
-        measures = await self._store.measure()
+        measures = await self._care.measure()
         for status, count in measures.counts.items():
             self._metrics.relay_waiting.labels(status=status.value.lower()).set(count)
         self._metrics.relay_lag.set(measures.lag_s)

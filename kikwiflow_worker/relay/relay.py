@@ -14,7 +14,7 @@ from kikwiflow_worker.relay.gauges import MEASURE_S, RelayGauges
 from kikwiflow_worker.relay.sinks import Sink
 from kikwiflow_worker.store.relay import (
     ClaimedSlice,
-    RelayCare,
+    RelaySetup,
     RelayStore,
     Round,
 )
@@ -56,7 +56,7 @@ class Relay:
     def __init__(
         self,
         store: RelayStore,
-        care: RelayCare,
+        care: RelaySetup,
         sink: Sink,
         options: RelayOptions,
         *,
@@ -70,7 +70,7 @@ class Relay:
         self._options = options
         self._clock = clock
         self._metrics = metrics
-        self._gauges = RelayGauges(store, care, clock=clock, metrics=metrics)
+        self._gauges = RelayGauges(care, clock=clock, metrics=metrics)
         self._jitter = jitter or random.Random()
         self._delivery = Delivery(
             sink,

@@ -7,10 +7,19 @@ unlike for passwords: a secret has 256 random bits, so that nobody finds one by 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from kikwiflow_worker.model.identity import Identity, Role
 from kikwiflow_worker.store.views import Page
+
+
+class TokenState(StrEnum):
+    """What has become of a token."""
+
+    VALID = "valid"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +46,13 @@ class ApiToken:
 
     def is_valid(self, now: datetime) -> bool:
         """Return whether it is accepted at ``now``."""
-        return self.revoked_at is None and now < self.expires_at
+        return self.state(now) is TokenState.VALID
+
+    def state(self, now: datetime) -> TokenState:
+        """Return what has become of it by ``now``."""
+        if self.revoked_at is not None:
+            return TokenState.REVOKED
+        return TokenState.VALID if now < self.expires_at else TokenState.EXPIRED
 
     @property
     def identity(self) -> Identity:

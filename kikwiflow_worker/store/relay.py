@@ -17,6 +17,7 @@ from typing import Protocol
 from zlib import crc32
 
 from kikwiflow_worker.model.variables import Value
+from kikwiflow_worker.store.search import Count
 from kikwiflow_worker.store.views import Page
 
 SLICES = 16
@@ -133,12 +134,14 @@ class SliceState:
     """One slice, for people.
 
     Attributes:
+        lag_s: The age of its oldest event that waits for nothing but to be sent or sent again; 0 if there is none.
         owner: Who holds it now.
         paused_until: When it is looked at again, if the sink took nothing from it.
         last_error: Why.
     """
 
     slice: int
+    lag_s: float
     owner: str | None
     failures: int
     paused_until: datetime | None
@@ -193,37 +196,28 @@ class RelayStore(Protocol):
         """Record a round and give the slice back, in one transaction; return False, with nothing written, if it was lost."""
         ...
 
-    async def measure(self) -> RelayMeasures:
-        """Return how far the relay is behind."""
-        ...
-
 
 class RelayCare(Protocol):
-    """What people need who set up the relay and look after it."""
+    """What people need who look after the relay."""
 
     async def find_sink(self) -> str | None:
         """Return the name of the sink that events of this database go to; None if they are not relayed."""
         ...
 
-    async def register(self, sink: str, *, replace: bool = False) -> None:
-        """Note that events of this database go to ``sink``: from now on none expires before it was relayed.
-
-        Raises:
-            ConflictError: They go to another one, and ``replace`` is not set.
-            ConfigurationError: The server has no transactions.
-        """
-        ...
-
-    async def retire(self) -> int:
-        """Note that events are not relayed any more, and let those that wait expire; return how many."""
-        ...
-
-    async def adopt(self) -> int:
-        """Take care of waiting events that a process stored which did not know of the relay; return how many."""
+    async def measure(self) -> RelayMeasures:
+        """Return how far the relay is behind."""
         ...
 
     async def list_slices(self) -> tuple[SliceState, ...]:
         """Return all slices, in their order; none before a relay was registered."""
+        ...
+
+    async def count_events(self, query: EventQuery) -> Count:
+        """Return how many events fit; a count stops at a cap."""
+        ...
+
+    async def find_event(self, event_id: str) -> StoredEvent | None:
+        """Return one event of those that can be relayed."""
         ...
 
     async def list_events(
@@ -242,4 +236,25 @@ class RelayCare(Protocol):
 
     async def drop(self, event_id: str, *, by: str | None) -> bool:
         """Give up a dead letter, so that what follows in its instance is sent; return False if it is not dead."""
+        ...
+
+
+class RelaySetup(RelayCare, Protocol):
+    """Besides, what lets the events of a database be relayed, and ends it: for who has the database's address."""
+
+    async def register(self, sink: str, *, replace: bool = False) -> None:
+        """Note that events of this database go to ``sink``: from now on none expires before it was relayed.
+
+        Raises:
+            ConflictError: They go to another one, and ``replace`` is not set.
+            ConfigurationError: The server has no transactions.
+        """
+        ...
+
+    async def retire(self) -> int:
+        """Note that events are not relayed any more, and let those that wait expire; return how many."""
+        ...
+
+    async def adopt(self) -> int:
+        """Take care of waiting events that a process stored which did not know of the relay; return how many."""
         ...

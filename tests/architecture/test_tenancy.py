@@ -8,7 +8,8 @@ import pytest
 
 from kikwiflow_worker.operations.scoping import scoped
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.access import AuditLog
+from kikwiflow_worker.store.access import AuditLog, TokenStore
+from kikwiflow_worker.store.tenant_care import TenantTokenStore
 from kikwiflow_worker.store.tenant_reads import TenantAuditLog
 
 HINTS = typing.get_type_hints(Services)
@@ -46,6 +47,7 @@ def test_every_field_of_the_services_is_a_port_or_known_to_be_none() -> None:
     [
         *((PORTS[name], type(getattr(narrowed(), name))) for name in PORTS),
         (AuditLog, TenantAuditLog),
+        (TokenStore, TenantTokenStore),
     ],
     ids=lambda each: each.__name__,
 )

@@ -6,8 +6,9 @@ from datetime import timedelta
 from kikwiflow_worker.model.bulk import BulkAction, BulkFilter
 from kikwiflow_worker.operations import bulk
 from kikwiflow_worker.store.views import TaskQuery, WorkerRecord
+from tests.support.dead_letters import store_dead_letter
 from tests.support.definitions import a_node, a_start, a_task, an_end
-from tests.support.management import Managed
+from tests.support.management import Managed, a_token
 from tests.support.xss import HOSTILE
 
 CRATE_NODES = (
@@ -49,6 +50,7 @@ async def fill(managed: Managed) -> dict[str, str]:
     order = await managed.kikwiflow.start("order", "ORDER-1", variables={"amount": 150})
     await managed.deploy(*ORDER_NODES, key="order", description="A second version")
     await record_worker(managed)
+    dead = store_dead_letter(managed.data, "dead-1", failed.instance_id, failed.definition_id)
     job = await bulk.create(
         managed.services, BulkAction.RETRY_INCIDENTS, BulkFilter(), created_by="ann"
     )
@@ -57,6 +59,8 @@ async def fill(managed: Managed) -> dict[str, str]:
         "key": "order",
         "incident": failed.id,
         "job": job.id,
+        "event": dead,
+        "token": await a_token(managed),
         "retrying": retried.instance_id,
         "retried": retried.id,
         "waiting": waiting.id,
@@ -116,6 +120,14 @@ async def fill_with_malice(managed: Managed) -> dict[str, str]:
         task = await managed.task_of(waiting, "ASK")
         await managed.kikwiflow.claim(task.id, assignee=text)
         ids = {"key": key, "waiting": waiting.id, "failed": failed.id}
-        ids |= {"task": task.id, "incident": incident.id}
+        event = store_dead_letter(
+            managed.data,
+            f"evil-{number}",
+            failed.id,
+            failed.definition_id,
+            payload={"text": text.replace("\0", "")},
+            lastError=text,
+        )
+        ids |= {"task": task.id, "incident": incident.id, "event": event}
     await record_worker(managed, HOSTILE[1])
     return ids

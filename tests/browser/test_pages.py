@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.mongo, pytest.mark.asyncio(loop_scope="session")]
 LISTS = (
     *("overview", "instances", "instances?status=ENDED", "tasks", "tasks?show=all", "incidents"),
     *("incidents?status=ANY", "retrying", "timers", "handlers", "workers", "bulk", "definitions"),
+    *("relay", "relay?status=PENDING", "tokens"),
 )
 OWN = (
     *("definitions/{key}", "definitions/{key}/suspend", "definitions/{key}/start"),
@@ -24,6 +25,8 @@ OWN = (
     *(f"instances/{{waiting}}/{name}" for name in ("cancel", "suspend", "resume", "migrate")),
     *("instances/{order}/variables?name=amount", "instances/{order}/variables/remove?name=amount"),
     "instances/{retrying}/tasks/{retried}/override",
+    *("relay/{event}", "relay/{event}/resend", "relay/{event}/drop", "relay/resend"),
+    "tokens/{token}/revoke",
 )
 DARK = ("overview", "workers", "instances/{failed}", "tasks/{task}", "incidents/{incident}/retry")
 ELSEWHERE = {"/dashboard/login"}
@@ -33,7 +36,8 @@ WITH_MALICE = tuple(
     path
     for path in OWN
     if not any(
-        name in path for name in ("{catch}", "{ended}", "{job}", "{retr", "{order}", "compare")
+        name in path
+        for name in ("{catch}", "{ended}", "{job}", "{retr", "{order}", "{token}", "compare")
     )
 )
 """The pages that show texts of an instance, of its definition or of its incident."""

@@ -96,6 +96,20 @@ async def test_dead_letters_are_sent_again_or_dropped(
     assert sink.of("I-2") == ["I-2-next"]
 
 
+async def test_dead_letters_of_one_instance_are_sent_again(
+    bench: RelayBench, commands: CommandLine
+) -> None:
+    await with_dead_letters(bench)
+
+    again = await run(commands, "events", "resend", "--instance", "I-1")
+    both = await run(commands, "events", "resend", "--instance", "I-1", "--all")
+
+    assert again.stdout == "1 tried again\n"
+    assert both.exit_code == 2
+    statuses = await bench.statuses()
+    assert (statuses["I-1-dead"], statuses["I-2-dead"]) == ("RETRYING", "DEAD")
+
+
 async def test_relaying_can_be_given_up(bench: RelayBench, commands: CommandLine) -> None:
     await bench.put("a")
 

@@ -321,6 +321,24 @@ async def test_a_session_changes_nothing_without_its_own_token(house: House) -> 
     assert (await cancel(browser, parcel.id, **{"X-CSRF-Token": csrf})).status_code == 204
 
 
+async def test_wrong_tokens_are_counted_wherever_they_are_tried(house: House) -> None:
+    wrong = {"Authorization": "Bearer kwf_wrong"}
+    browser = house.browser()
+
+    answers = [
+        await browser.get(f"{BASE_PATH}/incidents", headers=wrong),
+        await browser.get(HOME, headers=wrong),
+        await log_in(browser, "kwf_wrong"),
+    ]
+    metrics = (await browser.get("/metrics")).text
+
+    assert [answer.status_code for answer in answers] == [401, 401, 401]
+    assert [answer.headers.get("www-authenticate") for answer in answers[:2]] == ["Bearer"] * 2
+    counted = re.findall(r'kikwiflow_http_requests_total{.*status="401"} (\S+)', metrics)
+    assert counted == ["1.0", "1.0", "1.0"]
+    assert "kwf_wrong" not in metrics
+
+
 async def test_a_wrong_bearer_token_is_not_helped_by_a_session(house: House) -> None:
     browser = await house.logged_in()
 

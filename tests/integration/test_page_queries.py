@@ -14,12 +14,14 @@ from pymongo.database import Database
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
 from kikwiflow_worker.store.mongo.store import MongoStore
+from kikwiflow_worker.store.relay import SLICES
 from kikwiflow_worker.store.search import EXAMINED_PER_COUNT
 from tests.support.definitions import a_file, a_start, a_task, an_end
 from tests.support.management import manage
 from tests.support.many_records import RARE, Size, fill
 from tests.support.mongo import MongoServer
 from tests.support.profiler import profiled
+from tests.support.stores import LONG_AGO
 
 DEEP = os.environ.get("KIKWIFLOW_TEST_DEEP") == "1"
 pytestmark = [
@@ -36,7 +38,7 @@ ROWS = 25
 NODES = 10
 """Of each definition."""
 
-SMALL = ("workers", "process_definitions")
+SMALL = ("workers", "process_definitions", "api_tokens", "outbox_slices")
 """Collections that no amount of work fills."""
 
 PAGES = (
@@ -48,6 +50,9 @@ PAGES = (
     *("incidents?type=FAILED_JOB", "incidents?definition=key-3&type=WORKER_LOST"),
     *("retrying", "retrying?definition=key-3", "timers", "timers?definition=key-3"),
     *("handlers", "workers", "bulk", "definitions"),
+    *("relay", "relay?status=PENDING", "relay?status=RELAYED", "relay?instance=00000010"),
+    *("relay?status=HELD&instance=00000012", "relay/resend", "relay/resend?instance=00000010"),
+    "tokens",
 )
 
 
@@ -65,6 +70,8 @@ def filled(mongo_server: MongoServer) -> Iterator[Database[Json]]:
     with MongoClient[Json](mongo_server.uri) as client:
         database = client.get_database(name, codec_options=CODEC_OPTIONS)
         fill(database, SIZE)
+        slices = ({"_id": n, "failures": 0, "claimableAt": LONG_AGO} for n in range(SLICES))
+        database.outbox_slices.insert_many(slices)
         for row in database.process_definitions.find({}, {"key": 1}):
             nodes = [a_task(f"node-{number}", "END") for number in range(NODES)]
             file = a_file(a_start("node-0"), *nodes, an_end(), key=row["key"])
@@ -99,7 +106,10 @@ async def test_the_page_of_one_thing_does_not_read_those_of_others(
     instance, incident = filled.process_instances.find_one(), filled.incidents.find_one()
     assert instance is not None
     assert incident is not None
-    paths = ("definitions/key-3", f"instances/{instance['_id']}", f"incidents/{incident['_id']}")
+    paths = (
+        *("definitions/key-3", f"instances/{instance['_id']}", f"incidents/{incident['_id']}"),
+        *("relay/00000010", "relay/00000010/resend"),
+    )
     async with manage(mongo_server.uri, filled) as managed:
         for path in paths:
             with profiled(filled) as entries:

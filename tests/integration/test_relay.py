@@ -12,7 +12,9 @@ from kikwiflow_worker.relay.gauges import RelayGauges
 from kikwiflow_worker.relay.message import Message
 from kikwiflow_worker.relay.sinks import RefusedError
 from kikwiflow_worker.store.mongo.outbox import Outbox
-from kikwiflow_worker.store.relay import EventQuery, RelayStatus, slice_of
+from kikwiflow_worker.store.relay import SLICES, EventQuery, RelayStatus, slice_of
+from kikwiflow_worker.store.search import Count
+from tests.support.dead_letters import a_dead_letter, store_dead_letter
 from tests.support.profiler import profiled
 from tests.support.relay import (
     OPTIONS,
@@ -123,7 +125,7 @@ async def test_an_event_becomes_a_dead_letter_while_the_sink_takes_others(
     (dead,) = (await bench.store.relay_care.list_events(EventQuery())).items
     assert (dead.id, dead.attempts, dead.strikes) == ("p1", 3, 3)
     assert dead.last_error == "OSError: not this one"
-    measures = await bench.store.relay.measure()
+    measures = await bench.store.relay_care.measure()
     assert measures.counts[RelayStatus.DEAD] == 1
     assert measures.counts[RelayStatus.HELD] == 1
     assert measures.lag_s == 0
@@ -291,13 +293,55 @@ async def test_lists_come_in_pages_in_order(bench: RelayBench) -> None:
 
 
 async def test_the_lag_is_the_age_of_the_oldest_that_can_be_sent(bench: RelayBench) -> None:
-    assert (await bench.store.relay.measure()).lag_s == 0
+    assert (await bench.store.relay_care.measure()).lag_s == 0
     await bench.put("a")
 
     now = bench.store.relay.now()
-    lag_s = (await bench.store.relay.measure()).lag_s
+    lag_s = (await bench.store.relay_care.measure()).lag_s
 
     assert lag_s == pytest.approx((now - datetime(2026, 5, 1, tzinfo=UTC)).total_seconds(), abs=5)
+
+
+async def test_dead_letters_of_an_instance_are_found_without_looking_at_those_of_others(
+    bench: RelayBench, data: Database[Json]
+) -> None:
+    one, others = two_in_one_slice()
+    data.outbox_events.insert_many(a_dead_letter(f"e{n}", others, "D-1") for n in range(300))
+    data.outbox_events.insert_many(
+        a_dead_letter(f"sent{n}", one, "D-1", relayStatus="RELAYED", stalled=False)
+        for n in range(300)
+    )
+    store_dead_letter(data, "mine", one, "D-1")
+    query, care = EventQuery(instance_id=one), bench.store.relay_care
+
+    with profiled(data) as entries:
+        page = await care.list_events(query)
+        count = await care.count_events(query)
+
+    assert [event.id for event in page.items] == ["mine"]
+    assert count == Count(1)
+    assert sum(entry["docsExamined"] for entry in entries) <= 2
+
+
+async def test_a_page_of_events_reads_its_rows_and_no_more(
+    bench: RelayBench, data: Database[Json]
+) -> None:
+    data.outbox_events.insert_many(
+        # Two and two of one instant: the id decides.
+        a_dead_letter(f"e{n:04}", f"I-{n}", "D-1", sequence=Timestamp(1000 + n // 2, 1))
+        for n in range(600)
+    )
+    cursor, seen = None, []
+
+    with profiled(data) as entries:
+        for _ in range(3):
+            page = await bench.store.relay_care.list_events(EventQuery(), limit=15, cursor=cursor)
+            seen += [event.id for event in page.items]
+            cursor = page.next_cursor
+
+    assert seen == [f"e{n:04}" for n in range(45)]
+    assert sum(entry["docsExamined"] for entry in entries) <= 3 * (15 + SLICES)
+    assert not any(entry.get("hasSortStage") for entry in entries)
 
 
 async def test_a_round_examines_what_it_sends_and_little_more(
@@ -315,7 +359,7 @@ async def test_a_round_examines_what_it_sends_and_little_more(
     with profiled(data) as entries:
         rounds = await relay.send_ready()
         assert await relay.send_ready() == []
-        measures = await bench.store.relay.measure()
+        measures = await bench.store.relay_care.measure()
 
     assert sum(len(one.delivered) for one in rounds) == 10
     assert measures.counts[RelayStatus.HELD] == 300
@@ -367,9 +411,7 @@ async def test_a_process_notices_within_a_minute_that_events_are_not_relayed_any
 async def test_the_lag_is_told_also_where_no_relay_runs(bench: RelayBench) -> None:
     await bench.put("a")
     clock = HandClock()
-    gauges = RelayGauges(
-        bench.store.relay, bench.store.relay_care, clock=clock, metrics=bench.metrics
-    )
+    gauges = RelayGauges(bench.store.relay_care, clock=clock, metrics=bench.metrics)
 
     await asyncio.wait_for(clock.run_until_it_sleeps(gauges.run), 20)
 

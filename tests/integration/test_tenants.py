@@ -15,8 +15,9 @@ from uuid import uuid4
 from kikwiflow_worker.management.app import BASE_PATH, description
 from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH
 from kikwiflow_worker.management.web.router import _PAGES
+from tests.support.dead_letters import store_dead_letter
 from tests.support.definitions import a_file
-from tests.support.management import PARCEL, PARCEL_NODES, Managed, managed
+from tests.support.management import PARCEL, PARCEL_NODES, Managed, a_token, managed
 
 __all__ = ["managed"]
 
@@ -24,7 +25,11 @@ RED, BLUE = {"X-Tenant-Id": "red"}, {"X-Tenant-Id": "blue"}
 SECRET = "BLUE-IBAN-DE89370400440532013000"
 WORKER = "their-worker"
 PROBES = {"getLiveness", "getReadiness", "getMetrics"}
-REFUSED = {"deployDefinition", "suspendDefinition", "resumeDefinition", "listWorkers"}
+REFUSED = {
+    *("deployDefinition", "suspendDefinition", "resumeDefinition", "listWorkers"),
+    *("getRelay", "listOutboxEvents", "getOutboxEvent", "resendDeadLetter", "resendDeadLetters"),
+    *("dropDeadLetter", "listTokens", "getToken", "revokeToken"),
+}
 """What concerns all tenants: refused to one, whatever there is."""
 
 SHARED = {
@@ -85,6 +90,7 @@ BODIES: Mapping[str, object] = {
     "resolveIncident": {},
     "overrideExecutableTask": {"retries": 5},
     "createBulkJob": {"action": "CANCEL"},
+    "resendDeadLetters": {},
 }
 """By operation; one with a body that is not here fails the test that tries it."""
 
@@ -120,6 +126,8 @@ def nobody(definition_id: str) -> World:
             "external_task_id",
             "held_task_id",
             "job_id",
+            "event_id",
+            "token_id",
         )
     }
     shared = {"definition_id": definition_id, "key": PARCEL, "assignee": "eve"}
@@ -140,6 +148,10 @@ async def blue(managed: Managed, definition_id: str, parts: frozenset[str] = ALL
         "key": PARCEL,
         "assignee": "eve",
         "correlation_key": "recall-BLUE-WAITING",
+        "event_id": store_dead_letter(
+            managed.data, str(uuid4()), waiting.id, definition_id, tenantId="blue"
+        ),
+        "token_id": await a_token(managed, f"BLUE-TOKEN-{uuid4()}"),
     }
     if "failed" in parts:
         failed = await managed.a_failed_parcel("BLUE-FAILED", tenant_id="blue")
@@ -246,7 +258,7 @@ def comparable(answer: tuple[int, str]) -> tuple[int, str]:
 
 def everything_of_blue(managed: Managed) -> dict[str, Any]:
     """Return all that is stored of ``blue``, but for what it did itself."""
-    own = {"audit_log", "api_answers", "web_sessions", "api_tokens"}
+    own = {"audit_log", "api_answers", "web_sessions"}
     return {
         name: list(managed.data[name].find({"tenantId": "blue"}).sort("_id"))
         for name in managed.data.list_collection_names()
@@ -256,7 +268,7 @@ def everything_of_blue(managed: Managed) -> dict[str, Any]:
 
 def leaks(text: str, world: World) -> list[str]:
     shared = {"definition_id", "key", "assignee", "correlation_key"}
-    secrets = {SECRET, "BLUE-FAILED", "BLUE-ENDED", "BLUE-PENDING", "BLUE-HELD"}
+    secrets = {SECRET, "BLUE-FAILED", "BLUE-ENDED", "BLUE-PENDING", "BLUE-HELD", "BLUE-TOKEN"}
     secrets |= {found for name, found in world.ids.items() if name not in shared}
     return [secret for secret in secrets if secret in text]
 
@@ -338,6 +350,9 @@ async def test_an_identity_without_a_tenant_may_cross(managed: Managed) -> None:
             assert status == 200, (operation, text)
 
 
+OF_ALL = (f"{DASHBOARD_PATH}/relay", f"{DASHBOARD_PATH}/tokens")
+"""Pages that concern all tenants: refused to one, whatever there is."""
+
 PAGES = [
     (method.lower(), f"{DASHBOARD_PATH}{route.path}")
     for router in _PAGES
@@ -364,7 +379,8 @@ async def test_every_page_shows_and_changes_nothing_of_another_tenant(managed: M
         for found in world.ids.values():
             if found in path:
                 shown = shown.replace(found, "")
-                assert answer.status_code in {400, 404} or found in {PARCEL, "eve"}, (method, path)
+                refused = {403} if path.startswith(OF_ALL) else {400, 404}
+                assert answer.status_code in refused or found in {PARCEL, "eve"}, (method, path)
                 hidden += answer.status_code == 404
         assert not leaks(shown, world), (method, path)
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from tests.support.dead_letters import store_dead_letter
 from tests.support.docs import ROOT
-from tests.support.management import manage
+from tests.support.management import a_token, manage
 from tests.support.mongo import MongoServer
 from tests.support.running_management import running_management
 from tests.support.workers import DEEP
@@ -26,7 +27,10 @@ async def seed(uri: str, data: Database[dict[str, Any]]) -> None:
         for number in range(3):
             await managed.a_waiting_parcel(f"WAITING-{number}")
             await managed.a_failed_parcel(f"FAILED-{number}")
-        await managed.an_ended_parcel("ENDED-1")
+        ended = await managed.an_ended_parcel("ENDED-1")
+        for number in range(3):
+            store_dead_letter(data, f"dead-{number}", ended.id, ended.definition_id)
+        await a_token(managed)
 
 
 def found_by(url: str, folder: Path, *arguments: str, within_s: float) -> str:

@@ -1,109 +1,29 @@
 """Server-sent events of the running server over the real database."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
 import pytest
 from pymongo.database import Database
 
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.management import feeds as feeds_module
 from kikwiflow_worker.management.api.streams import LATE, _Told
-from kikwiflow_worker.management.app import BASE_PATH
 from kikwiflow_worker.management.feeds import Feeds
-from kikwiflow_worker.management.server import ManagementServer
 from kikwiflow_worker.model.events import EventLevel, EventType, OutboxEvent
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import StoreOptions
 from kikwiflow_worker.store.search import TimelineEvent
 from kikwiflow_worker.store.views import Page
-from tests.support.management import Managed, manage
 from tests.support.mongo import MongoServer
+from tests.support.streams import Served, serve
 
 pytestmark = pytest.mark.mongo
 
-PATIENCE_S = 10
-SPEED = 20
 STOP_S = 5
 """Less than what open requests are given to end by themselves."""
-
-
-class FastClock(SystemClock):
-    """A clock on which time passes twenty times as fast."""
-
-    def monotonic(self) -> float:
-        return SPEED * super().monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await super().sleep(seconds / SPEED)
-
-
-@dataclass(slots=True)
-class Message:
-    """One server-sent event."""
-
-    event: str
-    id: str
-    data: Any
-
-
-@dataclass(slots=True)
-class Reader:
-    """A client of one stream."""
-
-    response: httpx.Response
-    lines: AsyncIterator[str]
-
-    async def next(self) -> Message | None:
-        """Return the next message; None if the stream has ended."""
-        async with asyncio.timeout(PATIENCE_S):
-            fields: dict[str, str] = {}
-            async for line in self.lines:
-                if not line and "data" in fields:
-                    data = json.loads(fields["data"])
-                    return Message(fields["event"], fields["id"], data)
-                name, _, value = line.partition(": ")
-                fields[name] = value
-            return None
-
-    async def until(self, event: str) -> Message:
-        """Return the next message of one name."""
-        while message := await self.next():
-            if message.event == event:
-                return message
-        raise AssertionError(f"the stream ended without {event!r}")
-
-    async def rest(self) -> list[Message]:
-        """Return all messages up to the end."""
-        found = []
-        while message := await self.next():
-            found.append(message)
-        return found
-
-
-@dataclass(slots=True)
-class Served:
-    """The application on a port of loopback."""
-
-    managed: Managed
-    http: httpx.AsyncClient
-    feeds: Feeds
-    server: ManagementServer
-    stopped: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @asynccontextmanager
-    async def follow(self, path: str, **headers: str) -> AsyncIterator[Reader]:
-        """Read a stream in the block."""
-        async with self.http.stream("GET", f"{path}", headers=headers) as response:
-            assert response.status_code == 200, await response.aread()
-            assert response.headers["content-type"].startswith("text/event-stream")
-            yield Reader(response, response.aiter_lines())
 
 
 @pytest.fixture
@@ -111,16 +31,10 @@ async def served(
     mongo_server: MongoServer, data: Database[dict[str, Any]]
 ) -> AsyncIterator[Served]:
     """Serve the prepared database with all events stored."""
-    options = StoreOptions(outbox=OutboxOptions(EventLevel.FULL))
-    async with manage(mongo_server.uri, data, options=options) as managed:
-        managed.app.state.feeds = Feeds(FastClock())
-        server = ManagementServer(managed.app, "127.0.0.1:0")
-        base_url = f"http://127.0.0.1:{server.port}{BASE_PATH}"
-        async with asyncio.TaskGroup() as group:
-            group.create_task(server.serve())
-            async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as http:
-                yield Served(managed, http, managed.app.state.feeds, server)
-            server.stop()
+    async with serve(
+        mongo_server, data, StoreOptions(outbox=OutboxOptions(EventLevel.FULL))
+    ) as opened:
+        yield opened
 
 
 async def complete(served: Served, instance: Any) -> None:
@@ -263,9 +177,7 @@ async def test_nothing_is_looked_at_for_a_reader_who_has_gone(served: Served) ->
         await reader.until("state")
         assert served.feeds.readers == 1
 
-    async with asyncio.timeout(PATIENCE_S):
-        while served.feeds.readers:
-            await asyncio.sleep(0.02)
+    await served.until(lambda: not served.feeds.readers)
 
 
 async def test_more_streams_than_a_server_can_bear_are_refused(

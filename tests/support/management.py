@@ -27,13 +27,16 @@ from kikwiflow_worker.handler import ExecutionContext, task_handler
 from kikwiflow_worker.management.app import BASE_PATH, create_app
 from kikwiflow_worker.management.authentication import OpenAuthenticator
 from kikwiflow_worker.management.backend import Authenticator, Backend
+from kikwiflow_worker.management.identity import Role
 from kikwiflow_worker.model.runtime import ExternalTask, Incident, ProcessInstance
 from kikwiflow_worker.operations.execution import execute_task
 from kikwiflow_worker.operations.services import Services
+from kikwiflow_worker.operations.tokens import TokenDesk
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery
 from tests.support.definitions import Json, a_file, a_node, a_start, a_task, an_end
 from tests.support.mongo import MongoServer
+from tests.support.stores import new_id
 
 WORKER = "bench.1"
 LOCK = timedelta(seconds=60)
@@ -157,6 +160,23 @@ class Managed:
         query = IncidentQuery(instance_id=instance.id)
         (incident,) = (await self.kikwiflow.list_incidents(query)).items
         return incident
+
+
+async def a_token(managed: Managed, name: str = "shop-frontend") -> str:
+    """Give out a token of the tenant ``shop``; return its id."""
+    desk = TokenDesk(
+        access=managed.store.access,
+        now=managed.services.runtime.now,
+        new_id=new_id,
+        by="cli:ann",
+    )
+    issued = await desk.create(
+        name,
+        roles=frozenset({Role.VIEWER, Role.OPERATOR}),
+        tenant_id="shop",
+        lifetime=timedelta(days=90),
+    )
+    return issued.token.id
 
 
 @asynccontextmanager

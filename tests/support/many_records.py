@@ -12,6 +12,7 @@ from typing import Any
 
 from bson import encode
 from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
@@ -31,6 +32,7 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_task,
 )
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
+from kikwiflow_worker.store.relay import RelayStatus, slice_of
 from tests.support.stores import (
     FAR_AWAY,
     LONG_AGO,
@@ -184,7 +186,7 @@ def _own_event(number: int) -> Json:
         "processDefinitionId": place["processDefinitionId"],
         "timestamp": place["createdAt"],
         "position": 0,
-        "relayStatus": "SENT",
+        **_relaying(number, place["processInstanceId"]),
         "expiresAt": FAR_AWAY,
         "payload": {
             "flowNodeDefinitionId": place["taskDefinitionId"],
@@ -193,6 +195,23 @@ def _own_event(number: int) -> Json:
             "nodeExecutionStatus": "SUCCESS",
             "tenantId": place.get("tenantId"),
         },
+    }
+
+
+def _relaying(number: int, instance_id: str) -> Json:
+    """Return where an event stands: a tenth each is dead, held, retried later and to be sent; the others were sent."""
+    statuses = dict(
+        enumerate((RelayStatus.DEAD, RelayStatus.PENDING, RelayStatus.HELD, RelayStatus.RETRYING))
+    )
+    status = statuses.get(number % 10, RelayStatus.RELAYED)
+    stalled = status not in {RelayStatus.PENDING, RelayStatus.RELAYED}
+    return {
+        "relayStatus": status.value,
+        "slice": slice_of(instance_id),
+        "sequence": Timestamp(1_700_000_000 + number, 1),
+        "attempts": 10 if stalled else None,
+        "retryAt": FAR_AWAY if status is RelayStatus.RETRYING else None,
+        "stalled": stalled or None,
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kikwiflow_worker.errors import StoreUnavailableError
 from kikwiflow_worker.management.feeds import MOST_READERS, Feeds, Watched
-from kikwiflow_worker.management.problems import TooManyStreamsError
+from kikwiflow_worker.management.problems import KeysUnavailableError, TooManyStreamsError
 
 READERS = 20
 
@@ -51,8 +51,23 @@ class Counter:
         return self.looks
 
 
-def follow(feeds: Feeds, look: Counter, key: str = "a") -> AsyncGenerator[int, None]:
-    return feeds.follow(lambda: Watched(key, look), 2.0)
+class Door:
+    """Says whether a reader is let in, or that nobody knows."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.error: Exception | None = None
+
+    async def __call__(self) -> bool:
+        if self.error is not None:
+            raise self.error
+        return self.is_open
+
+
+def follow(
+    feeds: Feeds, look: Counter, key: str = "a", door: Door | None = None
+) -> AsyncGenerator[int, None]:
+    return feeds.follow(lambda: Watched(key, look), 2.0, door or Door())
 
 
 async def test_readers_at_the_same_time_share_one_look() -> None:
@@ -111,6 +126,35 @@ async def test_nobody_waits_in_line_for_a_database_that_is_away() -> None:
     feeds.stop()
     ended = await asyncio.gather(*readers, return_exceptions=True)
     assert {type(each) for each in ended} == {StopAsyncIteration}
+
+
+async def test_a_feed_ends_with_the_look_after_which_its_reader_is_not_let_in_any_more() -> None:
+    feeds, look, door = Feeds(QuickClock()), Counter(), Door()
+    reader = follow(feeds, look, door=door)
+    assert await anext(reader) == 1
+
+    door.is_open = False
+
+    assert [found async for found in reader] == []
+    assert look.looks == 2
+    assert feeds.readers == 0
+
+
+@pytest.mark.parametrize("error", [StoreUnavailableError("away"), KeysUnavailableError("away")])
+async def test_nothing_is_told_while_nobody_knows_who_the_reader_is(error: Exception) -> None:
+    look, door = Counter(), Door()
+    feeds = Feeds(QuickClock(), longest_s=10.0)
+    reader = follow(feeds, look, door=door)
+    assert await anext(reader) == 1
+
+    door.error = error
+    told = asyncio.ensure_future(anext(reader))
+    while look.looks < 3:
+        await asyncio.sleep(0)
+    assert not told.done()
+    door.error = None
+
+    assert await told >= 3
 
 
 async def test_a_feed_ends_after_its_longest_time() -> None:

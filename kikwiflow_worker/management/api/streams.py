@@ -1,7 +1,8 @@
 """Routes that go on telling what changes, as server-sent events.
 
 Every message has an ``id``; a client that gives the last one back as ``Last-Event-ID``, as browsers do by themselves, gets what
-has changed since, and no state that it knows already. A stream ends after five minutes or when the server stops: come back.
+has changed since, and no state that it knows already. A stream ends after five minutes, when the server stops, or when its
+reader would not be let in any more: come back.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Header, Query, Request, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from kikwiflow_worker.errors import NotFoundError
+from kikwiflow_worker.errors import NotFoundError, StoreUnavailableError
 from kikwiflow_worker.management.api.definitions import find_version
 from kikwiflow_worker.management.api.filters import OfDefinitionKey, only
 from kikwiflow_worker.management.api.instance_views import event_shape
@@ -229,8 +230,11 @@ async def _follow_instance(
         return Watched(key, lambda: _look_at_instance(caller, instance_id, cursor, with_events))
 
     try:
-        async for seen in feeds.follow(next_look, interval):
-            policy = await policy_of(caller, seen.instance)
+        async for seen in feeds.follow(next_look, interval, caller.is_still_let_in):
+            try:
+                policy = await policy_of(caller, seen.instance)
+            except StoreUnavailableError:
+                continue
             now = caller.services.runtime.now()
             for entry in told.news(seen.events, now):
                 yield _message("event", event_shape(entry, policy), told)
@@ -303,7 +307,7 @@ async def stream_definition(
         )
 
     watched = Watched(("definition", tenant_id, definition_id), look)
-    return _respond(_follow_state(_feeds(request), watched, shape, interval, last_id))
+    return _respond(_follow_state(_feeds(request), caller, watched, shape, interval, last_id))
 
 
 def _live(figures: NodeFigures) -> LiveMetrics:
@@ -345,21 +349,31 @@ async def stream_incidents(
         return IncidentsState(open=CountShape.of(open_ones), newest=page.items)
 
     watched = Watched(("incidents", caller.identity.tenant_id, keys), look)
-    return _respond(_follow_state(_feeds(request), watched, shape, interval, last_id))
+    return _respond(_follow_state(_feeds(request), caller, watched, shape, interval, last_id))
 
 
 Shaping = Callable[[T], Awaitable[Shape]]
 
 
 async def _follow_state(
-    feeds: Feeds, watched: Watched[T], shape: Shaping[T], interval: float, last_id: str | None
+    feeds: Feeds,
+    caller: Caller,
+    watched: Watched[T],
+    shape: Shaping[T],
+    interval: float,
+    last_id: str | None,
 ) -> AsyncGenerator[ServerSentEvent, None]:
     told = _Told.from_id(last_id)
-    async for found in feeds.follow(lambda: watched, interval):
+    async for found in feeds.follow(lambda: watched, interval, caller.is_still_let_in):
         fingerprint = feeds.fingerprint(found)
-        if fingerprint != told.state:
-            told.state = fingerprint
-            yield _message("state", await shape(found), told)
+        if fingerprint == told.state:
+            continue
+        try:
+            state = await shape(found)
+        except StoreUnavailableError:
+            continue
+        told.state = fingerprint
+        yield _message("state", state, told)
 
 
 def _message(name: str, shape: Shape, told: _Told) -> ServerSentEvent:

@@ -5,6 +5,8 @@ from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 
+from kikwiflow_worker.management.identity import Identity, Role
+
 DASHBOARD_PATH = "/dashboard"
 
 
@@ -15,11 +17,13 @@ class Place:
     Attributes:
         path: Below ``DASHBOARD_PATH``.
         is_of_all: It is about all tenants together, so that who is bound to one may not see it.
+        role: What somebody needs to see it.
     """
 
     label: str
     path: str
     is_of_all: bool = False
+    role: Role = Role.VIEWER
 
 
 PLACES: tuple[Place, ...] = (
@@ -32,12 +36,19 @@ PLACES: tuple[Place, ...] = (
     Place("Timers", "/timers"),
     Place("Handlers", "/handlers"),
     Place("Workers", "/workers", is_of_all=True),
+    Place("Relay", "/relay", is_of_all=True),
+    Place("Tokens", "/tokens", is_of_all=True, role=Role.ADMIN),
 )
 
 
-def places_for(tenant_id: str | None) -> tuple[Place, ...]:
-    """Return what somebody who is bound to a tenant, or to none, can go to."""
-    return tuple(place for place in PLACES if tenant_id is None or not place.is_of_all)
+def places_for(identity: Identity | None) -> tuple[Place, ...]:
+    """Return what somebody can go to; of nobody it is not known what they may not."""
+    return tuple(
+        place
+        for place in PLACES
+        if identity is None
+        or (identity.may(place.role) and (identity.tenant_id is None or not place.is_of_all))
+    )
 
 
 def link(request: Request, *parts: object, **query: object) -> str:

@@ -9,6 +9,7 @@ from kikwiflow_worker.management.backend import Viewer
 from kikwiflow_worker.management.privacy import policies_of
 from kikwiflow_worker.management.web.pages import page_router, render
 from kikwiflow_worker.management.web.whereabouts import whereabouts_of
+from kikwiflow_worker.store.relay import EventQuery
 from kikwiflow_worker.store.search import (
     Count,
     ExternalTaskSearch,
@@ -53,6 +54,18 @@ class Crew:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """What the sink of events would not take.
+
+    Attributes:
+        lag_s: How far the relay is behind with the others.
+    """
+
+    count: Count
+    lag_s: float
+
+
 @router.get("/overview")
 async def overview(request: Request, caller: Viewer) -> HTMLResponse:
     """Show what needs attention, the most urgent first."""
@@ -76,6 +89,7 @@ async def overview(request: Request, caller: Viewer) -> HTMLResponse:
         oldest=min((wait.oldest for wait in waits), default=None),
         unserved=[wait for wait in waits if not wait.is_served],
         crew=await _crew(caller),
+        dead_letters=await _dead_letters(caller),
         places_of=await whereabouts_of(caller, (*incidents.items, *tasks.items)),
         policies=await policies_of(caller, incidents.items),
     )
@@ -86,6 +100,15 @@ async def _crew(caller: Viewer) -> Crew | None:
     if caller.identity.tenant_id is not None:
         return None
     return Crew.of(await caller.services.searches.list_workers())
+
+
+async def _dead_letters(caller: Viewer) -> DeadLetters | None:
+    """Return the dead letters; None if there are none, and for who is bound to a tenant, since the relay is of all."""
+    if caller.identity.tenant_id is not None:
+        return None
+    care = caller.services.relay_care
+    count = await care.count_events(EventQuery())
+    return DeadLetters(count, (await care.measure()).lag_s) if count.value else None
 
 
 def due_of(waits: tuple[HandlerWait, ...]) -> Count:

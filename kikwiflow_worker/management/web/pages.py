@@ -72,7 +72,7 @@ def render(
         "has_session": has_session(request),
         "places": [
             (place, is_within(request, place))
-            for place in places_for(caller.identity.tenant_id if caller else None)
+            for place in places_for(caller.identity if caller else None)
         ],
         "flash": message,
         **_about(caller),
@@ -120,7 +120,11 @@ class _PageRoute(APIRoute):
         async def handle(request: Request) -> Response:
             try:
                 return await handler(request)
-            except UnauthenticatedError:
+            except UnauthenticatedError as error:
+                if "authorization" in request.headers:  # no browser: a form to log in is no answer
+                    page = error_page(request, error.code.status, str(error))
+                    page.headers.update(error.headers)
+                    return page
                 return RedirectResponse(_login(request), status_code=303)
             except KikwiflowError as error:
                 problem = problem_of(error)

@@ -18,6 +18,8 @@ from kikwiflow_worker.management.web import (
     instance_search,
     login,
     overview,
+    relay,
+    tokens,
     waiting,
 )
 from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH, link
@@ -37,6 +39,8 @@ _PAGES: tuple[APIRouter, ...] = (
     incidents.router,
     bulk_jobs.router,
     waiting.router,
+    relay.router,
+    tokens.router,
     login.router,
 )
 

@@ -381,7 +381,7 @@ INDEXES: tuple[Index, ...] = (
         partialFilterExpression={"eventType": "EXTERNAL_TASK_COMPLETED"},
     ),
     # What waits in each slice, in order; RETRYING rows by when they are due; and what stands in the way of an instance.
-    _index("outbox_events", "relay_order", "relayStatus", "slice", "sequence"),
+    _index("outbox_events", "relay_order", "relayStatus", "slice", "sequence", "_id"),
     _index(
         "outbox_events",
         "retries",

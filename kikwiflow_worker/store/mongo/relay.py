@@ -12,11 +12,9 @@ from kikwiflow_worker.store.mongo.driver import Document, Session, fetched, sett
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.outbox import Outbox
 from kikwiflow_worker.store.mongo.relay_documents import (
-    ALL_SLICES,
     BLOCKING,
     HELD,
     UNHELD,
-    WAITING,
     decode_event,
     held_of,
 )
@@ -25,14 +23,10 @@ from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.relay import (
     ClaimedSlice,
     FailedEvent,
-    RelayMeasures,
     RelayStatus,
     Round,
     StoredEvent,
 )
-
-COUNT_CAP = 10_000
-"""Where the counts of waiting events stop."""
 
 _RETRIES_SHARE = 4
 """One of so many places of a round may be taken by events that failed before."""
@@ -219,27 +213,3 @@ class MongoRelay:
             fields["retryAt"] = failed.retry_at
         update = {"$set": fields, "$unset": gone}
         await settled(self._events.update_one({"_id": failed.event.id}, update, session=session))
-
-    async def measure(self) -> RelayMeasures:
-        """Return how far the relay is behind."""
-        with translated("measuring the relay"):
-            counts = {
-                status: await settled(
-                    self._events.count_documents({"relayStatus": status.value}, limit=COUNT_CAP)
-                )
-                for status in WAITING
-            }
-            oldest = await settled(
-                self._events.find_one(
-                    {
-                        "relayStatus": {
-                            "$in": [RelayStatus.PENDING.value, RelayStatus.RETRYING.value]
-                        },
-                        "slice": ALL_SLICES,
-                    },
-                    {"timestamp": 1},
-                    sort=[("sequence", 1)],
-                )
-            )
-        lag = (self._time.now() - oldest["timestamp"]).total_seconds() if oldest else 0.0
-        return RelayMeasures(counts=counts, cap=COUNT_CAP, lag_s=max(0.0, lag))

@@ -25,20 +25,24 @@ from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.relay import (
     SLICES,
     EventQuery,
+    RelayMeasures,
     RelayStatus,
     SliceState,
     StoredEvent,
     slice_of,
 )
+from kikwiflow_worker.store.search import COUNT_CAP, Count
 from kikwiflow_worker.store.views import Page
 
+_SENDABLE = [RelayStatus.PENDING.value, RelayStatus.RETRYING.value]
+_STALLED = frozenset({RelayStatus.RETRYING, RelayStatus.HELD, RelayStatus.DEAD})
 _BATCH = 500
 _MAX_PAGE = 500
 _MAX_TIME_MS = 10_000
 
 
 class MongoRelayCare:
-    """The relay of one database; the contract is that of ``RelayCare``."""
+    """The relay of one database; the contract is that of ``RelaySetup``."""
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class MongoRelayCare:
             return await self._outbox.find_sink()
 
     async def register(self, sink: str, *, replace: bool = False) -> None:
-        """Note that events go to ``sink``; see ``RelayCare.register``."""
+        """Note that events go to ``sink``; see ``RelaySetup.register``."""
         if not self._transactions.enabled:
             raise ConfigurationError(
                 "the relay needs transactions to keep events in order; start MongoDB as a replica set "
@@ -133,28 +137,63 @@ class MongoRelayCare:
             await settled(self._events.bulk_write(operations))
             count += len(batch)
 
+    async def measure(self) -> RelayMeasures:
+        """Return how far the relay is behind."""
+        with translated("measuring the relay"):
+            counts = {
+                status: await settled(
+                    self._events.count_documents({"relayStatus": status.value}, limit=COUNT_CAP)
+                )
+                for status in WAITING
+            }
+            lag_s = await self._measure_lag(ALL_SLICES)
+        return RelayMeasures(counts=counts, cap=COUNT_CAP, lag_s=lag_s)
+
+    async def _measure_lag(self, slices: object) -> float:
+        """Return the age of the oldest event of some slices that waits for nothing but to be sent."""
+        found = {"relayStatus": {"$in": _SENDABLE}, "slice": slices}
+        oldest = await settled(
+            self._events.find_one(found, {"timestamp": 1}, sort=[("sequence", 1)])
+        )
+        lag = (self._time.now() - oldest["timestamp"]).total_seconds() if oldest else 0.0
+        return max(0.0, lag)
+
     async def list_slices(self) -> tuple[SliceState, ...]:
         """Return all slices, in their order; none before a relay was registered."""
         with translated("listing slices"):
             rows = await self._slices.find({}).sort("_id", 1).to_list(SLICES)
+            lags = [await self._measure_lag(row["_id"]) for row in rows]
         now = self._time.now()
-        return tuple(_slice_state(row, now) for row in rows)
+        return tuple(_slice_state(row, lag_s, now) for row, lag_s in zip(rows, lags, strict=True))
+
+    async def count_events(self, query: EventQuery) -> Count:
+        """Return how many events fit, up to a cap."""
+        found, index = _found(query)
+        with translated("counting events"):
+            count = await settled(
+                self._events.count_documents(
+                    found, limit=COUNT_CAP + 1, maxTimeMS=_MAX_TIME_MS, hint=index
+                )
+            )
+        return Count(min(count, COUNT_CAP), is_capped=count > COUNT_CAP)
+
+    async def find_event(self, event_id: str) -> StoredEvent | None:
+        """Return one event of those that can be relayed."""
+        check_texts(event_id=event_id)
+        found = {"_id": event_id, "slice": ALL_SLICES}
+        with translated("looking up an event"):
+            row = await settled(self._events.find_one(found, max_time_ms=_MAX_TIME_MS))
+        return decode_event(row, self._sealing) if row else None
 
     async def list_events(
         self, query: EventQuery, *, limit: int = 50, cursor: str | None = None
     ) -> Page[StoredEvent]:
         """Return events in their order; see ``RelayCare.list_events``."""
-        check_texts(instance_id=query.instance_id)
         limit = max(1, min(limit, _MAX_PAGE))
-        found: Document = {"relayStatus": query.status.value, "slice": ALL_SLICES}
-        if query.instance_id is not None:
-            found |= {
-                "processInstanceId": query.instance_id,
-                "slice": slice_of(query.instance_id),
-            }
+        found, index = _found(query)
         wanted = {"$and": [found, _after(cursor)]} if cursor else found
         with translated("listing events"):
-            rows = self._events.find(wanted, max_time_ms=_MAX_TIME_MS)
+            rows = self._events.find(wanted, max_time_ms=_MAX_TIME_MS, hint=index)
             documents = await fetched(rows.sort([("sequence", 1), ("_id", 1)]), limit + 1)
         events = tuple(decode_event(one, self._sealing) for one in documents[:limit])
         more = len(documents) > limit
@@ -211,10 +250,23 @@ def _sequence_of(row: Document) -> Timestamp:
     return Timestamp(int(at.timestamp()), order)
 
 
-def _slice_state(row: Document, now: datetime) -> SliceState:
+def _found(query: EventQuery) -> tuple[Document, str]:
+    """Return the filter of a query, and the index by which one of an instance reads the events of no other."""
+    check_texts(instance_id=query.instance_id)
+    found: Document = {"relayStatus": query.status.value, "slice": ALL_SLICES}
+    if query.instance_id is None:
+        return found, "relay_order"
+    found["processInstanceId"] = query.instance_id
+    if query.status in _STALLED:
+        return {**found, "stalled": True}, "stalled"
+    return found, "instance_order"
+
+
+def _slice_state(row: Document, lag_s: float, now: datetime) -> SliceState:
     is_paused = row["failures"] > 0 and "owner" not in row and row["claimableAt"] > now
     return SliceState(
         slice=row["_id"],
+        lag_s=lag_s,
         owner=row.get("owner") if row["claimableAt"] > now else None,
         failures=row["failures"],
         paused_until=row["claimableAt"] if is_paused else None,

@@ -66,7 +66,7 @@ from kikwiflow_worker.store.protocol import (
     TaskQueue,
     WakeUps,
 )
-from kikwiflow_worker.store.relay import RelayCare, RelayStore
+from kikwiflow_worker.store.relay import RelaySetup, RelayStore
 from kikwiflow_worker.store.rules import RuleStore
 from kikwiflow_worker.store.search import SearchStore
 
@@ -160,7 +160,7 @@ class MongoStore:
         self.definitions: DefinitionStore = definitions
         self.rules: RuleStore = Rules(collections, definitions)
         self.relay: RelayStore = MongoRelay(collections, outbox, self._transactions, time)
-        self.relay_care: RelayCare = MongoRelayCare(collections, outbox, self._transactions, time)
+        self.relay_care: RelaySetup = MongoRelayCare(collections, outbox, self._transactions, time)
         self.reads: ReadStore = Queries(collections, time)
         self.searches: SearchStore = Searches(collections, time)
         self.access = mongo_access(collections, audit_retention=options.audit_retention)

@@ -34,6 +34,9 @@ from kikwiflow_worker.store.views import Page
 _INDEX = "instance_order"
 _IN_ORDER = [("sequence", 1), ("timestamp", 1), ("position", 1), ("_id", 1)]
 _EVENTS_CAP = 2 * PATH_CAP
+_KNOWN = frozenset(EventType)
+"""A later release may store others beside them: they are left out."""
+
 _PATH_FIELDS = {"eventType": 1, "timestamp": 1, "position": 1} | {
     f"payload.{name}": 1
     for name in (
@@ -70,6 +73,7 @@ class Timelines(SearchBase):
         limit = max(1, min(limit, MAX_PAGE))
         # Events of other types lie between: they are read, and left out here, up to what a page may examine.
         most = limit * EXAMINED_PER_ROW if types else limit
+        wanted = types or _KNOWN
         found = {"processInstanceId": instance_id}
         after = _after(cursor) if cursor else {}
         with translated("listing events"):
@@ -86,7 +90,7 @@ class Timelines(SearchBase):
                     return Page(self._shown(shown), _cursor(last))
                 examined += 1
                 last = row
-                if not types or row["eventType"] in types:
+                if row["eventType"] in wanted:
                     shown.append(row)
         return Page(self._shown(shown), None)
 
