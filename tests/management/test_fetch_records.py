@@ -287,8 +287,8 @@ class _Unrecorded:
         self._inner = inner
         self._trouble = trouble
 
-    async def claim_topics(self, **asked: Any) -> tuple[ClaimedTask, ...]:
-        found: tuple[ClaimedTask, ...] = await self._inner.claim_topics(**asked)
+    async def fetch(self, *asked: Any, **limit: Any) -> tuple[ClaimedTask, ...]:
+        found: tuple[ClaimedTask, ...] = await self._inner.fetch(*asked, **limit)
         return found
 
     async def record_fetch(self, _: Fetch) -> None:
@@ -333,7 +333,7 @@ async def test_a_record_that_the_database_refuses_costs_one_attempt_in_ten_secon
 
 
 async def test_what_is_remembered_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_records, "MAX_TOPICS", 2)
+    monkeypatch.setattr(fetch_records, "MAX_SOURCES", 2)
     monkeypatch.setattr(fetch_records, "MAX_WORKERS", 2)
     for topic in ("a", "b", "c"):
         await bench.fetch(topic)

@@ -9,6 +9,7 @@ from kikwiflow_worker.model.external_work import WorkReport
 from kikwiflow_worker.model.nodes import TOPIC
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask
 from kikwiflow_worker.operations import external_workers
+from kikwiflow_worker.store.external_work import Fetch
 from tests.support.definitions import Json, a_node
 from tests.support.race_nodes import catch_event, deadline, wait
 from tests.support.race_sides import Side
@@ -47,9 +48,8 @@ async def fetch(side: Side, topic: str) -> ClaimedTask:
     Raises:
         NotFoundError: There is none.
     """
-    found = await side.store.external_work.claim_topics(
-        worker_id="external/heir", lock=LOCK, topics=(topic,), limit=1
-    )
+    wanted = Fetch(worker_id="external/heir", lock=LOCK, topics=frozenset({topic}))
+    found = await side.store.external_work.fetch(wanted, limit=1)
     if not found:
         raise NotFoundError(f"nothing of {topic} is due")
     return found[0]

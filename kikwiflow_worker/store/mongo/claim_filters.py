@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from kikwiflow_worker.model.capability import Capabilities
-from kikwiflow_worker.model.runtime import TaskStatus
+from kikwiflow_worker.model.runtime import TaskStatus, TopicNode
+from kikwiflow_worker.store.mongo.codec import encode_topic_node
 from kikwiflow_worker.store.mongo.driver import Document
 from kikwiflow_worker.store.mongo.guards import UNLOCKED
 
@@ -30,6 +31,11 @@ def due_filter(capabilities: Capabilities) -> Document:
 def topic_filter(topics: Iterable[str]) -> Document:
     """Return the filter for tasks that can be claimed now and whose handler is one of ``topics``."""
     return {"handlerName": {"$in": sorted(topics)}, **DUE}
+
+
+def node_filter(nodes: Iterable[TopicNode]) -> Document:
+    """Return the filter for tasks that can be claimed now at one of ``nodes``."""
+    return {"topicNode": {"$in": [encode_topic_node(node) for node in sorted(nodes)]}, **DUE}
 
 
 def claim_pipeline(worker_id: str, lock: timedelta, *, token: str | None = None) -> list[Document]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kikwiflow_worker.model.events import EventType, NodeStatus
-from kikwiflow_worker.model.runtime import IncidentStatus, InstanceStatus
+from kikwiflow_worker.model.runtime import IncidentStatus, InstanceStatus, TopicNode
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.store.mongo.driver import settled
 from kikwiflow_worker.store.mongo.errors import translated
@@ -218,14 +218,14 @@ class Figures(SearchBase):
     async def list_handler_waits(self, *, tenant_id: str | None = None) -> tuple[HandlerWait, ...]:
         """Return what due tasks need, those without a worker first."""
         with translated("looking for waiting tasks"):
-            served = _tenants_by_handler(await self.list_workers())
+            served = _served(await self.list_workers())
             waits = HandlerWaits(self._collections, self._time.now(), tenant_id)
             found = [
                 HandlerWait(
                     handler_name=name,
                     waiting=waiting,
                     oldest=oldest,
-                    is_served=await _is_served(waits, name, served.get(name, set()), tenant_id),
+                    is_served=await served.has_all(waits, name, tenant_id),
                 )
                 for name, waiting, oldest in await waits.find()
             ]
@@ -244,23 +244,31 @@ class Figures(SearchBase):
         return tuple(sorted(looks, key=lambda look: (look.worker.instance_name, look.worker.id)))
 
 
-def _tenants_by_handler(looks: Iterable[WorkerLook]) -> Mapping[str, set[str | None]]:
-    """Return whose tasks the workers that live take, by handler: those of a tenant, or of all for None."""
-    tenants: dict[str, set[str | None]] = {}
-    for look in looks:
-        if look.is_alive:
-            for handler in look.worker.handlers:
-                tenants.setdefault(handler, set()).add(look.worker.tenant_id)
-    return tenants
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What workers that live take, and whose: of a tenant, or of all for None."""
+
+    handlers: Mapping[str, AbstractSet[str | None]]
+    nodes: AbstractSet[tuple[TopicNode, str | None]]
+
+    async def has_all(self, waits: HandlerWaits, handler_name: str, tenant_id: str | None) -> bool:
+        """Return whether each due task that needs a handler has a worker: one for all tenants, or one for its own."""
+        takers = self.handlers.get(handler_name, set())
+        if None in takers or (tenant_id is not None and tenant_id in takers):
+            return True
+        named = {taker for taker in takers if taker is not None}
+        if tenant_id is None and named and not await waits.has_others(handler_name, named):
+            return True
+        if not self.nodes:
+            return False
+        return not await waits.has_others_at_the_head(handler_name, named, self.nodes)
 
 
-async def _is_served(
-    waits: HandlerWaits, handler_name: str, takers: AbstractSet[str | None], tenant_id: str | None
-) -> bool:
-    """Return whether each due task that needs a handler has a worker: one for all tenants, or one for its own."""
-    if None in takers or (tenant_id is not None and tenant_id in takers):
-        return True
-    named = {taker for taker in takers if taker is not None}
-    if tenant_id is not None or not named:
-        return False
-    return not await waits.has_others(handler_name, named)
+def _served(looks: Iterable[WorkerLook]) -> _Served:
+    handlers: dict[str, set[str | None]] = {}
+    nodes: set[tuple[TopicNode, str | None]] = set()
+    for worker in (look.worker for look in looks if look.is_alive):
+        for handler in worker.handlers:
+            handlers.setdefault(handler, set()).add(worker.tenant_id)
+        nodes |= {(node, worker.tenant_id) for node in worker.nodes}
+    return _Served(handlers, nodes)
