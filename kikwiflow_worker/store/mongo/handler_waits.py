@@ -8,7 +8,7 @@ from kikwiflow_worker.model.runtime import TopicNode
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.store.mongo.codec import encode_topic_node
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Document, fetched, settled
+from kikwiflow_worker.store.mongo.driver import Document, settled
 from kikwiflow_worker.store.mongo.windows import MAX_TIME_MS
 from kikwiflow_worker.store.search import COUNT_CAP, Count
 
@@ -92,10 +92,10 @@ class HandlerWaits:
             {"$match": {"$nor": [{"tenantId": {"$in": sorted(tenants)}}, *at_nodes]}},
             {"$limit": 1},
         ]
-        found = await settled(
+        cursor = await settled(
             self._tasks.aggregate(pipeline, hint=self._index, maxTimeMS=MAX_TIME_MS)
         )
-        return bool(await fetched(found, 1))
+        return bool(await cursor.to_list(1))
 
     async def _least(self, found: Document, name: str) -> Any:
         """Return the least value of a field; None if there is no row."""
