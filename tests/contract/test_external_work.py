@@ -132,10 +132,24 @@ async def test_a_fetch_by_topic_and_node_shares_its_tasks_between_them(store: Mo
     both: Json = {"topics": ("pack",), "nodes": (NODE,)}
 
     shared = await fetch(store, 4, **both)
-    alone = [one for _ in range(20) for one in await fetch(store, 1, **both)]
+    one_by_one = [one for _ in range(12) for one in await fetch(store, 1, **both)]
 
     assert sorted(one.task.handler_name or "" for one in shared) == ["pack"] * 2 + [TOPIC] * 2
-    assert len(alone) == 12, "each of them is got, when the other has nothing left too"
+    assert len(one_by_one) == 12, "also when the other has nothing left"
+
+
+async def test_neither_topic_nor_node_starves_the_other(store: MongoStore) -> None:
+    """Which of them comes first is drawn: sixty fetches do not all take from one."""
+    both: Json = {"topics": ("pack",), "nodes": (NODE,)}
+    taken = set()
+    for minutes in range(60):
+        await put(store, minutes, handler_name="pack", topic_node=None)
+        await put(store, minutes)
+        (claimed,) = await fetch(store, 1, **both)
+        taken.add(claimed.task.handler_name)
+        if len(taken) == 2:
+            return
+    pytest.fail(f"only {taken} was fetched")
 
 
 async def test_tasks_without_a_topic_have_no_entry_in_the_indexes_of_nodes(
