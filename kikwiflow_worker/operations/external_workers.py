@@ -50,6 +50,7 @@ from kikwiflow_worker.model.variables import SetVariable, check_readable, normal
 from kikwiflow_worker.operations.execution import (
     Outcome,
     OutcomeKind,
+    count_step,
     finish_task,
     settle_first,
 )
@@ -109,6 +110,8 @@ async def fetch(
         raise OperationError(f"a fetch takes 1 to {MAX_FETCHED} tasks, not {limit}")
     wanted = Fetch(worker_id=holder, topics=frozenset(topics), nodes=frozenset(nodes), lock=lock)
     claimed = await services.external_work.fetch(wanted, limit=limit)
+    for one in claimed:
+        services.steps.claimed(is_rescued=bool(one.task.crash_count))
     todo = tuple([one for one in claimed if await _is_to_be_done(services, one)])
     await _record(services, wanted)
     return todo
@@ -172,14 +175,20 @@ async def _is_to_be_done(services: Services, claimed: ClaimedTask) -> bool:
         return await services.commit(unit, cause=claimed.task.traceparent)
 
     try:
-        if await settle_first(services, claimed, commit) is not None:
-            return False
-        reply = _without_worker(claimed)
-        if reply is not None:
-            await finish_task(services, _Told(reply), claimed, commit)
+        outcome = await settle_first(services, claimed, commit)
+        if outcome is None and (reply := _without_worker(claimed)) is not None:
+            outcome = await finish_task(services, _Told(reply), claimed, commit)
     except ClaimLostError:
         return False
-    return reply is None
+    if outcome is not None:
+        _count(services, claimed, outcome)
+    return outcome is None
+
+
+def _count(services: Services, claimed: ClaimedTask, outcome: Outcome) -> None:
+    """Count a step that ended here, as a worker counts its own."""
+    lasted = services.runtime.now() - claimed.claimed_at
+    count_step(services.steps, claimed, outcome, max(0.0, lasted.total_seconds()))
 
 
 def _without_worker(claimed: ClaimedTask) -> UserReply | None:
@@ -310,6 +319,7 @@ async def _report(
         raise too_many_races(f"report about task {claim.task_id}")
     if commit.report is None:
         return await _earlier(services, claim, kind)
+    _count(services, held, outcome)
     return commit.report
 
 

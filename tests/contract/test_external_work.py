@@ -300,6 +300,32 @@ async def test_a_lapsed_lock_that_nobody_has_taken_is_still_held(
     assert await fetch(store, worker_id=RIVAL) == ()
 
 
+async def test_it_is_known_since_when_a_task_is_held(
+    store: MongoStore, data: Database[Json]
+) -> None:
+    """By whoever takes the report, also after the lock was extended; a claim of a worker of ours notes nothing."""
+    await put(store)
+    claimed = await fetch_one(store, "external/ann/php.1")
+    await store.external_work.extend(claimed.claim, lock=LOCK * 7)
+
+    held = await store.external_work.find_held(claimed.claim)
+
+    assert held is not None
+    assert held.claimed_at == claimed.claimed_at
+    await store.external_work.unlock(claimed.claim)
+    assert "fetchedAt" not in row_of(data, claimed.task.id)
+    second = await fetch_one(store, "external/ann/php.2")
+    lapse(data, second.task.id)
+    await fetch_one(store, WORKER)
+    assert "fetchedAt" not in row_of(data, claimed.task.id)
+
+
+def row_of(data: Database[Json], task_id: str) -> Json:
+    row: Json | None = data.executable_tasks.find_one({"_id": task_id})
+    assert row is not None
+    return row
+
+
 @pytest.mark.parametrize(
     "claim_of",
     [

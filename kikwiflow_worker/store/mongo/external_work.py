@@ -101,7 +101,8 @@ class MongoExternalWork:
             task=task,
             claim=claim,
             instance=loaded,
-            claimed_at=row["lockExpiresAt"],
+            # A fetch of an older release did not note when it was: none is later than the end of its lock.
+            claimed_at=row.get("fetchedAt", row["lockExpiresAt"]),
             locked_until=self._clock.monotonic(),
         )
 
