@@ -22,8 +22,8 @@ from kikwiflow_worker.management.problems import codes_reference
 from kikwiflow_worker.management.request_log import request_metrics_reference
 from kikwiflow_worker.model.limits import LIMITS
 from kikwiflow_worker.settings import Settings, settings_reference
-from kikwiflow_worker.store.mongo.collections import COLLECTION_NAMES, INDEXES, SCHEMA_VERSION
 from kikwiflow_worker.step_metrics import step_metrics_rows
+from kikwiflow_worker.store.mongo.collections import COLLECTION_NAMES, INDEXES, SCHEMA_VERSION
 from kikwiflow_worker.telemetry import events_reference, metrics_reference
 
 ROOT = Path(__file__).resolve().parent.parent

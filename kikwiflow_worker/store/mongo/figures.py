@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
-from kikwiflow_worker.model.events import EventType, NodeStatus
 from kikwiflow_worker.model.runtime import IncidentStatus, InstanceStatus, TopicNode
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.store.mongo.driver import settled
@@ -22,6 +20,7 @@ from kikwiflow_worker.store.mongo.places import (
 )
 from kikwiflow_worker.store.mongo.queries import decode_worker
 from kikwiflow_worker.store.mongo.search_base import SearchBase
+from kikwiflow_worker.store.mongo.visits import average_visits
 from kikwiflow_worker.store.mongo.ways import Condition, Wanted, Way, given, one_of
 from kikwiflow_worker.store.mongo.windows import MAX_TIME_MS, Look, count
 from kikwiflow_worker.store.search import (
@@ -33,9 +32,6 @@ from kikwiflow_worker.store.search import (
     NodeFigures,
     WorkerLook,
 )
-
-SAMPLE = 50
-"""Visits of a node that its average is of, at most."""
 
 SILENT_S = 30.0
 """A worker reports every ten seconds; one that has not for so long is silent."""
@@ -52,38 +48,6 @@ _ENDED_WAY = Way("key_ended", ("processDefinitionKey", "status"), ("tenantId",))
 _NONE = Count(0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Visits:
-    """Events that tell how long a visit of a node took, and the index that leads to them by node."""
-
-    event: EventType
-    index: str
-    node: str
-    begun: str
-    ended: str
-
-    def fields(self) -> tuple[str, ...]:
-        """Return what is needed of a row."""
-        names = (self.begun, self.ended, "nodeExecutionStatus", "tenantId")
-        return tuple(f"payload.{name}" for name in names)
-
-    def duration(self, payload: Mapping[str, Any]) -> timedelta | None:
-        """Return how long a visit took; None if it is not known, or if it failed."""
-        begun, ended = payload.get(self.begun), payload.get(self.ended)
-        status = payload.get("nodeExecutionStatus", NodeStatus.SUCCESS)
-        if not isinstance(begun, datetime) or not isinstance(ended, datetime):
-            return None
-        return ended - begun if status == NodeStatus.SUCCESS else None
-
-
-_STEPS = _Visits(
-    EventType.FLOW_NODE_FINISHED, "node", "flowNodeDefinitionId", "startedAt", "finishedAt"
-)
-_WAITS = _Visits(
-    EventType.EXTERNAL_TASK_COMPLETED, "wait", "taskDefinitionId", "createdAt", "completedAt"
-)
-
-
 class Figures(SearchBase):
     """Figures for people."""
 
@@ -94,15 +58,17 @@ class Figures(SearchBase):
         check_texts(definition_id=definition_id, tenant_id=tenant_id)
         with translated("measuring the nodes of a definition"):
             looks = await self._busy_nodes(definition_id, tenant_id)
+            events, nodes = self._collections.outbox_events, tuple(dict.fromkeys(node_ids))
+            averages = await average_visits(events, definition_id, nodes, tenant_id)
             figures = {}
-            for node_id in dict.fromkeys(node_ids):
-                average, sampled = await self._average(definition_id, node_id, tenant_id)
+            for node_id in nodes:
+                average = averages.get(node_id)
                 tokens, incidents = looks.get(node_id, ((), ()))
                 figures[node_id] = NodeFigures(
                     tokens=await count(tokens) if tokens else _NONE,
                     incidents=await count(incidents) if incidents else _NONE,
-                    average=average,
-                    sampled=sampled,
+                    average=average.length if average else None,
+                    sampled=average.sampled if average else 0,
                 )
         return figures
 
@@ -138,31 +104,6 @@ class Figures(SearchBase):
             self._collections.incidents.distinct("taskDefinitionId", found, maxTimeMS=MAX_TIME_MS)
         )
         return tuple(nodes)
-
-    async def _average(
-        self, definition_id: str, node_id: str, tenant_id: str | None
-    ) -> tuple[timedelta | None, int]:
-        for visits in (_STEPS, _WAITS):
-            events = self._collections.outbox_events.find(
-                {
-                    "eventType": visits.event.value,
-                    "processDefinitionId": definition_id,
-                    f"payload.{visits.node}": node_id,
-                },
-                dict.fromkeys(visits.fields(), 1),
-                max_time_ms=MAX_TIME_MS,
-                hint=visits.index,
-            )
-            rows = await events.sort("timestamp", -1).limit(SAMPLE).to_list(SAMPLE)
-            lasted = [
-                each
-                for row in rows
-                if (tenant_id is None or row["payload"].get("tenantId") == tenant_id)
-                and (each := visits.duration(row["payload"])) is not None
-            ]
-            if lasted:
-                return sum(lasted, timedelta()) / len(lasted), len(lasted)
-        return None, 0
 
     async def measure_definitions(
         self, keys: Sequence[str], *, tenant_id: str | None = None
