@@ -36,7 +36,7 @@ class Fetch:
 class ExternalWork(Protocol):
     """Tasks for external workers. With ``tenant_id``, those of one tenant only."""
 
-    async def fetch(self, fetch: Fetch, *, limit: int) -> tuple[ClaimedTask, ...]:
+    async def fetch(self, wanted: Fetch, *, limit: int) -> tuple[ClaimedTask, ...]:
         """Claim due tasks whose handler is one of the topics, and such as are at one of the nodes.
 
         The most urgent come first, a quarter are the oldest. A fetch by topic and by node shares its tasks between the two.

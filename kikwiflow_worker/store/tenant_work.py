@@ -18,9 +18,9 @@ class TenantExternalWork:
     _inner: ExternalWork
     _tenant_id: str
 
-    async def fetch(self, fetch: Fetch, *, limit: int) -> tuple[ClaimedTask, ...]:
+    async def fetch(self, wanted: Fetch, *, limit: int) -> tuple[ClaimedTask, ...]:
         """Claim due tasks of the tenant."""
-        return await self._inner.fetch(replace(fetch, tenant_id=self._tenant_id), limit=limit)
+        return await self._inner.fetch(replace(wanted, tenant_id=self._tenant_id), limit=limit)
 
     async def record_fetch(self, fetch: Fetch) -> None:
         """Note what a worker of the tenant fetches."""

@@ -229,7 +229,7 @@ async def fetch_and_lock(
 async def _wait_for_tasks(
     caller: Caller, request: Request, body: Fetch, clock: Clock
 ) -> list[tuple[ClaimedTask, ProcessInstance]]:
-    nodes = [node.value for node in body.nodes]
+    nodes = {node.value for node in body.nodes}
     await external_workers.check_nodes(caller.services, nodes)
     deadline, pause = clock.monotonic() + body.wait_seconds, _FIRST_PAUSE_S
     while True:

@@ -59,14 +59,16 @@ class MongoExternalWork:
         self._clock = clock
         self._chance = chance
 
-    async def fetch(self, fetch: Fetch, *, limit: int) -> tuple[ClaimedTask, ...]:
+    async def fetch(self, wanted: Fetch, *, limit: int) -> tuple[ClaimedTask, ...]:
         """Claim due tasks of the topics and at the nodes."""
-        sources = list(_sources(fetch))
+        sources = list(_sources(wanted))
         self._chance.shuffle(sources)
         share = -(-limit // len(sources))
-        bands = [band for source in sources for band in self._bands(source, share, fetch.tenant_id)]
+        bands = [
+            band for source in sources for band in self._bands(source, share, wanted.tenant_id)
+        ]
         return await self._claims.claim_bands(
-            bands, worker_id=fetch.worker_id, lock=fetch.lock, limit=limit
+            bands, worker_id=wanted.worker_id, lock=wanted.lock, limit=limit
         )
 
     def _bands(self, source: _Source, share: int, tenant_id: str | None) -> Iterator[Band]:
@@ -136,11 +138,11 @@ class MongoExternalWork:
         return decode_report(document) if document else None
 
 
-def _sources(fetch: Fetch) -> Iterator[_Source]:
-    if fetch.topics:
-        yield _Source(topic_filter(fetch.topics), "claim", "fair_claim")
-    if fetch.nodes:
-        yield _Source(node_filter(fetch.nodes), "node_claim", "fair_node_claim")
+def _sources(wanted: Fetch) -> Iterator[_Source]:
+    if wanted.topics:
+        yield _Source(topic_filter(wanted.topics), "claim", "fair_claim")
+    if wanted.nodes:
+        yield _Source(node_filter(wanted.nodes), "node_claim", "fair_node_claim")
 
 
 def _held(claim: Claim, tenant_id: str | None) -> Document:
