@@ -143,7 +143,9 @@ async def _check_older(services: Services, node: TopicNode, latest: ProcessDefin
             return
         newest = newest or found
     if newest is None:
-        raise NotFoundError(f"definition {node.definition_key!r} has no node {node.node_id!r}")
+        raise NotFoundError(
+            f"definition {node.definition_key!r} has no node {node.node_id!r} in its {MAX_VERSIONS} newest versions"
+        )
     raise OperationError(_no_topic(node, newest))
 
 
