@@ -16,8 +16,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from kikwiflow_worker.step_metrics import StepMetrics, metric_row, metrics_table, step_metrics_rows
+
 _FAST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-_SLOW_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 _LATENESS_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 
 
@@ -358,15 +359,9 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry, *, version: str, instance: str) -> None:
         self._registry = registry
         self._rows: list[str] = []
-        self._rows.append(
-            _metric_row(
-                "kikwiflow_worker_info",
-                "gauge",
-                ("version", "instance"),
-                "Always 1; says who runs.",
-            )
-        )
-        Info("kikwiflow_worker", "Always 1; says who runs.", registry=registry).info(
+        who = "Always 1; says who runs."
+        self._rows.append(metric_row("kikwiflow_worker_info", who, "gauge", "version", "instance"))
+        Info("kikwiflow_worker", who, registry=registry).info(
             {"version": version, "instance": instance}
         )
         self.up = self._gauge(
@@ -375,25 +370,13 @@ class Metrics:
         self.slots = self._gauge(
             "kikwiflow_worker_slots", "Slots for running tasks, by state (free, busy).", "state"
         )
-        self.tasks_claimed = self._counter(
-            "kikwiflow_tasks_claimed_total", "Tasks claimed by this worker."
-        )
+        self.steps = StepMetrics(registry)
+        self._rows += step_metrics_rows()
         self.claim_duration = self._histogram(
             "kikwiflow_claim_duration_seconds", "Time of one call for due tasks.", _FAST_BUCKETS
         )
         self.claim_empty = self._counter(
             "kikwiflow_claim_empty_total", "Calls for due tasks that found none."
-        )
-        self.task_duration = self._histogram(
-            "kikwiflow_task_duration_seconds",
-            "Time from start to outcome of a task.",
-            _SLOW_BUCKETS,
-            "definition",
-            "node",
-            "outcome",
-        )
-        self.task_attempts = self._counter(
-            "kikwiflow_task_attempts_total", "Attempts that ended, by outcome.", "outcome"
         )
         self.due_tasks = self._gauge(
             "kikwiflow_due_tasks", "Tasks that are due and belong to nobody."
@@ -413,11 +396,6 @@ class Metrics:
         )
         self.locks_lost = self._counter(
             "kikwiflow_locks_lost_total", "Running tasks that were lost to another worker."
-        )
-        self.tasks_reclaimed = self._counter(
-            "kikwiflow_tasks_reclaimed_total",
-            "Tasks taken over from a worker, by reason.",
-            "reason",
         )
         self.incidents_open = self._gauge(
             "kikwiflow_incidents_open", "Incidents that wait for a person."
@@ -461,25 +439,20 @@ class Metrics:
         return tuple(self._rows)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        self._rows.append(_metric_row(name, "counter", labels, text))
+        self._rows.append(metric_row(name, text, "counter", *labels))
         return Counter(name, text, labels, registry=self._registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        self._rows.append(_metric_row(name, "gauge", labels, text))
+        self._rows.append(metric_row(name, text, "gauge", *labels))
         return Gauge(name, text, labels, registry=self._registry)
 
     def _histogram(
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str
     ) -> Histogram:
-        self._rows.append(_metric_row(name, "histogram", labels, text))
+        self._rows.append(metric_row(name, text, "histogram", *labels))
         return Histogram(name, text, labels, registry=self._registry, buckets=buckets)
-
-
-def _metric_row(name: str, kind: str, labels: tuple[str, ...], text: str) -> str:
-    return f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
 
 
 def metrics_reference() -> str:
     """Return the Markdown table of all metrics."""
-    rows = Metrics(CollectorRegistry(), version="", instance="").rows
-    return "\n".join(["| Metric | Type | Labels | Meaning |", "|---|---|---|---|", *rows]) + "\n"
+    return metrics_table(Metrics(CollectorRegistry(), version="", instance="").rows)

@@ -22,6 +22,7 @@ from kikwiflow_worker.management.problems import codes_reference
 from kikwiflow_worker.management.request_log import request_metrics_reference
 from kikwiflow_worker.model.limits import LIMITS
 from kikwiflow_worker.settings import Settings, settings_reference
+from kikwiflow_worker.step_metrics import step_metrics_rows
 from kikwiflow_worker.store.mongo.collections import COLLECTION_NAMES, INDEXES, SCHEMA_VERSION
 from kikwiflow_worker.telemetry import events_reference, metrics_reference
 
@@ -56,6 +57,9 @@ def metrics() -> str:
         + metrics_reference()
         + "\n## Of the management server\n\nAt `/metrics` of its own address: a worker's that serves beside its work, with those above.\n\n"
         + request_metrics_reference()
+        + "\nBesides, the steps of external workers are counted as a worker counts its own, by the server through which a task is fetched or reported: "
+        + ", ".join(row.split("|")[1].strip() for row in step_metrics_rows())
+        + ". A report that is repeated is counted once.\n"
     )
 
 

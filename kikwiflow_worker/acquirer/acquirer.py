@@ -166,9 +166,8 @@ class Acquirer:
 
     def _hand_out(self, claimed: ClaimedTask) -> None:
         task = claimed.task
-        self._metrics.tasks_claimed.inc()
+        self._metrics.steps.claimed(is_rescued=bool(task.crash_count))
         if task.crash_count:
-            self._metrics.tasks_reclaimed.labels(reason="lock_expired").inc()
             emit(
                 Event.TASK_RESCUED,
                 task_id=task.id,

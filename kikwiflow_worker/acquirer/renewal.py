@@ -79,7 +79,7 @@ class LockRenewer:
             )
         released = self._keeper.release_unknown(self._worker_id, known=self._book.known_ids())
         if released:
-            self._metrics.tasks_reclaimed.labels(reason="reply_lost").inc(released)
+            self._metrics.steps.released_unknown(released)
         self._renewed_at = self._clock.monotonic()
         emit(Event.LOCK_RENEWED, claims=len(claims), lost=len(lost))
 

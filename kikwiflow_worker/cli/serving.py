@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -20,6 +21,7 @@ from kikwiflow_worker.management.security.options import AuthenticationOptions
 from kikwiflow_worker.management.server import DRAIN_S, ManagementServer
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.settings import Settings
+from kikwiflow_worker.step_metrics import StepMetrics
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.telemetry import Event, configure_logging, emit
 from kikwiflow_worker.worker.event_loop import loop_factory
@@ -96,7 +98,8 @@ async def _serve(settings: Settings, database: Address, address: str) -> None:
     try:
         await store.prepare()
         probes = Probes(readiness=watch.readiness, registry=CollectorRegistry())
-        server = new_server(settings, store, client.services, address, probes)
+        services = replace(client.services, steps=StepMetrics(probes.registry))
+        server = new_server(settings, store, services, address, probes)
         install_signal_handlers(
             asyncio.get_running_loop(),
             server.stop,

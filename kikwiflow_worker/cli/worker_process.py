@@ -111,6 +111,7 @@ async def _run(
         retry_defaults=RetryDefaults(
             max_retries=settings.default_max_retries, interval=settings.default_retry_interval
         ),
+        steps=metrics.steps,
     )
     worker = Worker(
         options,

@@ -31,6 +31,7 @@ from kikwiflow_worker.model.runtime import (
     Loop,
     ProcessInstance,
     TaskStatus,
+    TopicNode,
 )
 from kikwiflow_worker.model.unit_of_work import (
     Change,
@@ -293,8 +294,15 @@ class Draft:
             tenant_id=self.instance.tenant_id,
             branch=visit.branch,
             attached_to=visit.attached_to,
+            topic_node=_topic_node(self.definition.key, visit.node),
             **fields,
         )
+
+
+def _topic_node(definition_key: str, node: FlowNode) -> TopicNode | None:
+    if isinstance(node, ExecutableTaskNode) and node.is_external:
+        return TopicNode(definition_key, node.id)
+    return None
 
 
 def _policy(node: FlowNode) -> RetryPolicy | None:

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.management.problems import INTERNAL_PROBLEM, problem_of
+from kikwiflow_worker.step_metrics import metric_row, metrics_table
 from kikwiflow_worker.telemetry import Event, emit
 
 REQUEST_ID = "X-Request-Id"
@@ -50,14 +51,11 @@ class RequestMetrics:
 
 def request_metrics_reference() -> str:
     """Return the Markdown table of these metrics."""
-    rows = [
-        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
-        for (name, text), kind, labels in (
-            (_REQUESTS, "counter", _REQUEST_LABELS),
-            (_DURATION, "histogram", _DURATION_LABELS),
-        )
-    ]
-    return "\n".join(["| Metric | Type | Labels | Meaning |", "|---|---|---|---|", *rows]) + "\n"
+    rows = (
+        metric_row(*_REQUESTS, "counter", *_REQUEST_LABELS),
+        metric_row(*_DURATION, "histogram", *_DURATION_LABELS),
+    )
+    return metrics_table(rows)
 
 
 def new_request_id() -> str:

@@ -204,6 +204,14 @@ class ProcessInstance:
     inherited_rules: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class TopicNode:
+    """A node that has a topic, in whatever version of its definition: as a fetch names it."""
+
+    definition_key: str
+    node_id: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutableTask:
     """A stored unit of due work that a worker runs: a token that rests in front of, or at, a node.
@@ -220,6 +228,7 @@ class ExecutableTask:
         is_skipped: A person decided that its handler is not needed: the path goes on as if it had run.
         occurrence: Which cycle of a recurring timer this is, from 1.
         handler_name: What a worker must have to run it, as ``Capability.stored``; None runs anywhere.
+        topic_node: Its node, if that has a topic: external workers can fetch it by this as well.
         traceparent: The trace context in which it was created; None without traces.
     """
 
@@ -248,6 +257,7 @@ class ExecutableTask:
     occurrence: int | None = None
     loop: Loop | None = None
     is_skipped: bool = False
+    topic_node: TopicNode | None = None
     traceparent: str | None = None
 
 

@@ -49,6 +49,7 @@ from kikwiflow_worker.operations.services import (
     StepCancelledError,
     drive,
 )
+from kikwiflow_worker.step_metrics import StepMetrics
 
 _CHILDREN_AT_ONCE = 100
 
@@ -87,6 +88,20 @@ class Outcome:
     committed: Committed = field(default_factory=Committed)
     failure: Failure | None = None
     unit: UnitOfWork | None = None
+
+
+def count_step(
+    metrics: StepMetrics, claimed: ClaimedTask, outcome: Outcome, duration_s: float
+) -> None:
+    """Count one run of a claimed task, by what became of it."""
+    instance = claimed.instance
+    metrics.ended(
+        definition=instance.definition_key if instance else "",
+        # Without an instance it names a message; a label for each would have no end.
+        node=claimed.task.node_id if instance else "",
+        outcome=outcome.kind.value,
+        duration_s=duration_s,
+    )
 
 
 Commit = Callable[[UnitOfWork], Awaitable[Committed]]

@@ -1,4 +1,4 @@
-"""What workers outside this package, in any language, do: fetch tasks by topic, keep them, and say what came of them.
+"""What workers outside this package, in any language, do: fetch tasks by topic or node, keep them, and say what came of them.
 
 A topic is the name of a task handler. A fetched task is claimed as by a worker of our own, and what is reported is taken
 through the engine as what a handler returned or raised: retries, error handlers, incidents and guards are the same.
@@ -29,13 +29,15 @@ from kikwiflow_worker.errors import (
     OperationError,
 )
 from kikwiflow_worker.model.capability import NO_CAPABILITIES, Capabilities
+from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.external_work import (
     EXTERNAL_WORKER_PREFIX,
     ReportKind,
     ReportOutcome,
     WorkReport,
 )
-from kikwiflow_worker.model.runtime import Claim, ClaimedTask
+from kikwiflow_worker.model.nodes import TOPIC, ExecutableTaskNode, ExternalTaskNode, FlowNode
+from kikwiflow_worker.model.runtime import Claim, ClaimedTask, TopicNode
 from kikwiflow_worker.model.texts import check_texts, storable
 from kikwiflow_worker.model.unit_of_work import (
     Committed,
@@ -48,20 +50,23 @@ from kikwiflow_worker.model.variables import SetVariable, check_readable, normal
 from kikwiflow_worker.operations.execution import (
     Outcome,
     OutcomeKind,
+    count_step,
     finish_task,
     settle_first,
 )
 from kikwiflow_worker.operations.incidents import MAX_ATTEMPTS
-from kikwiflow_worker.operations.instances import too_many_races
+from kikwiflow_worker.operations.instances import get_definition, too_many_races
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.operations.spans import sending
-from kikwiflow_worker.store.external_work import MAX_TOPICS, Fetch
+from kikwiflow_worker.store.external_work import MAX_NODES, MAX_TOPICS, Fetch
 
 SHORTEST_LOCK = timedelta(seconds=1)
 LONGEST_LOCK = timedelta(days=1)
 LONGEST_DELAY = timedelta(days=365)
 MAX_FETCHED = 100
 """Tasks of one fetch, at most."""
+MAX_VERSIONS = 100
+"""Of a definition, the newest, in which a node that is to be fetched is looked for."""
 
 _RECORD_TIMEOUT_S = 1.0
 """After this a record is given up: what was fetched is locked already while its worker waits for the answer."""
@@ -84,29 +89,78 @@ async def fetch(
     *,
     actor: str,
     worker_id: str,
-    topics: Collection[str],
+    topics: Collection[str] = (),
+    nodes: Collection[TopicNode] = (),
     lock: timedelta,
     limit: int,
 ) -> tuple[ClaimedTask, ...]:
-    """Lock due tasks of ``topics`` for ``lock``, at most ``limit``; none if nothing is due now.
+    """Lock due tasks of ``topics`` and at ``nodes`` for ``lock``, at most ``limit``; none if nothing is due now.
 
     Args:
         worker_id: What the worker calls itself; two processes need two names.
+        nodes: Of one that is none, or that has no topic, nothing is ever due: ``check_nodes`` says so.
 
     Raises:
         OperationError: A topic, the lock or the limit makes no sense.
     """
     holder = claim_of("", actor=actor, worker_id=worker_id, epoch=0).worker_id
-    _check_topics(topics)
+    _check_sources(topics, nodes)
     _check_lock(lock)
     if not 1 <= limit <= MAX_FETCHED:
         raise OperationError(f"a fetch takes 1 to {MAX_FETCHED} tasks, not {limit}")
-    claimed = await services.external_work.claim_topics(
-        worker_id=holder, lock=lock, topics=frozenset(topics), limit=limit
-    )
+    wanted = Fetch(worker_id=holder, topics=frozenset(topics), nodes=frozenset(nodes), lock=lock)
+    claimed = await services.external_work.fetch(wanted, limit=limit)
+    for one in claimed:
+        services.steps.claimed(is_rescued=bool(one.task.crash_count))
     todo = tuple([one for one in claimed if await _is_to_be_done(services, one)])
-    await _record(services, Fetch(worker_id=holder, topics=frozenset(topics), lock=lock))
+    await _record(services, wanted)
     return todo
+
+
+async def check_nodes(services: Services, nodes: Collection[TopicNode]) -> None:
+    """Refuse nodes of which nothing can be fetched in the latest version, nor in one of those before it.
+
+    Instances may still run with an older version: a node that only such a one has can be fetched.
+
+    Raises:
+        DefinitionNotFoundError: No definition has the key.
+        NotFoundError: None of the versions has the node.
+        OperationError: The node has no topic.
+    """
+    for node in nodes:
+        latest = await get_definition(services, node.definition_key, None)
+        if not _has_topic(latest.flow_nodes.get(node.node_id)):
+            await _check_older(services, node, latest)
+
+
+async def _check_older(services: Services, node: TopicNode, latest: ProcessDefinition) -> None:
+    newest = latest.flow_nodes.get(node.node_id)
+    oldest_looked_at = max(0, latest.version - MAX_VERSIONS)
+    for version in range(latest.version - 1, oldest_looked_at, -1):
+        older = await services.definitions.find_by_key(node.definition_key, version=version)
+        found = older.flow_nodes.get(node.node_id) if older else None
+        if _has_topic(found):
+            return
+        newest = newest or found
+    if newest is None:
+        raise NotFoundError(
+            f"definition {node.definition_key!r} has no node {node.node_id!r} in its {MAX_VERSIONS} newest versions"
+        )
+    raise OperationError(_no_topic(node, newest))
+
+
+def _has_topic(node: FlowNode | None) -> bool:
+    return isinstance(node, ExecutableTaskNode) and node.is_external
+
+
+def _no_topic(node: TopicNode, found: FlowNode) -> str:
+    """Return why nothing can be fetched at a node, and what to do."""
+    named = f"node {node.node_id!r} of definition {node.definition_key!r}"
+    if isinstance(found, ExecutableTaskNode):
+        return f"{named} has no topic of its own; fetch the topic {found.handler_name!r}, or set {TOPIC} on the node"
+    if isinstance(found, ExternalTaskNode):
+        return f"{named} is for people; set {TOPIC} on it to let programs do it"
+    return f"{named} is {found.type}; only tasks are fetched"
 
 
 async def _record(services: Services, fetched: Fetch) -> None:
@@ -123,14 +177,20 @@ async def _is_to_be_done(services: Services, claimed: ClaimedTask) -> bool:
         return await services.commit(unit, cause=claimed.task.traceparent)
 
     try:
-        if await settle_first(services, claimed, commit) is not None:
-            return False
-        reply = _without_worker(claimed)
-        if reply is not None:
-            await finish_task(services, _Told(reply), claimed, commit)
+        outcome = await settle_first(services, claimed, commit)
+        if outcome is None and (reply := _without_worker(claimed)) is not None:
+            outcome = await finish_task(services, _Told(reply), claimed, commit)
     except ClaimLostError:
         return False
-    return reply is None
+    if outcome is not None:
+        _count(services, claimed, outcome)
+    return outcome is None
+
+
+def _count(services: Services, claimed: ClaimedTask, outcome: Outcome) -> None:
+    """Count a step that ended here, as a worker counts its own."""
+    lasted = services.runtime.now() - claimed.claimed_at
+    count_step(services.steps, claimed, outcome, max(0.0, lasted.total_seconds()))
 
 
 def _without_worker(claimed: ClaimedTask) -> UserReply | None:
@@ -261,6 +321,7 @@ async def _report(
         raise too_many_races(f"report about task {claim.task_id}")
     if commit.report is None:
         return await _earlier(services, claim, kind)
+    _count(services, held, outcome)
     return commit.report
 
 
@@ -352,9 +413,14 @@ def _returned(variables: Mapping[str, object]) -> HandlerReturned:
     return HandlerReturned(tuple(SetVariable(name, value) for name, value in values.items()))
 
 
-def _check_topics(topics: Collection[str]) -> None:
-    if not 1 <= len(topics) <= MAX_TOPICS:
-        raise OperationError(f"a fetch names 1 to {MAX_TOPICS} topics, not {len(topics)}")
+def _check_sources(topics: Collection[str], nodes: Collection[TopicNode]) -> None:
+    if not topics and not nodes:
+        raise OperationError("a fetch names a topic or a node")
+    for named, most, what in ((topics, MAX_TOPICS, "topics"), (nodes, MAX_NODES, "nodes")):
+        if len(named) > most:
+            raise OperationError(f"a fetch names at most {most} {what}, not {len(named)}")
+    for node in nodes:
+        check_texts(definition_key=node.definition_key, node_id=node.node_id)
     for topic in topics:
         check_texts(topic=topic)
         if not topic.strip() or ":" in topic:

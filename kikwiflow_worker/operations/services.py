@@ -26,6 +26,7 @@ from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import InstanceStatus
 from kikwiflow_worker.model.unit_of_work import Committed, UnitOfWork
+from kikwiflow_worker.step_metrics import StepMetrics
 from kikwiflow_worker.store.bulk import BulkStore
 from kikwiflow_worker.store.external_work import ExternalWork
 from kikwiflow_worker.store.protocol import DefinitionStore, ReadStore, RuntimeStore
@@ -90,6 +91,7 @@ class Services:
 
     Attributes:
         new_id: Gives a new, unique id.
+        steps: Counts the steps of external workers; a worker counts its own there too.
     """
 
     runtime: RuntimeStore
@@ -104,6 +106,7 @@ class Services:
     retry_defaults: RetryDefaults = field(default_factory=RetryDefaults)
     event_level: EventLevel = EventLevel.OFF
     tracing: Tracing = NO_TRACING
+    steps: StepMetrics = field(default_factory=StepMetrics)
 
     @classmethod
     def over(
@@ -114,6 +117,7 @@ class Services:
         retry_defaults: RetryDefaults,
         event_level: EventLevel,
         tracing: Tracing,
+        steps: StepMetrics | None = None,
     ) -> "Services":
         """Return services over all ports of a database, narrowed to nobody."""
         return cls(
@@ -129,6 +133,7 @@ class Services:
             retry_defaults=retry_defaults,
             event_level=event_level,
             tracing=tracing,
+            steps=steps or StepMetrics(),
         )
 
     async def commit(self, unit: UnitOfWork, *, cause: str | None = None) -> Committed:

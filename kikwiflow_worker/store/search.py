@@ -257,8 +257,8 @@ class HandlerWait:
     Attributes:
         handler_name: As ``Capability.stored``.
         oldest: Since when the oldest has been claimable.
-        is_served: Whether a worker seen lately has the handler, or fetches it as a topic, for each of them; if not, some wait
-            for ever.
+        is_served: Whether a worker seen lately has the handler, or fetches it as a topic or by node, for each of them; if not,
+            some wait for ever. Where it is fetched by node, that is told by the hundred oldest.
     """
 
     handler_name: str

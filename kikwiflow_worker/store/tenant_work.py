@@ -1,6 +1,5 @@
 """One tenant's view of the ports of external workers and bulk jobs; see ``tenancy``."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -19,19 +18,9 @@ class TenantExternalWork:
     _inner: ExternalWork
     _tenant_id: str
 
-    async def claim_topics(
-        self,
-        *,
-        worker_id: str,
-        lock: timedelta,
-        topics: Collection[str],
-        limit: int,
-        tenant_id: str | None = None,
-    ) -> tuple[ClaimedTask, ...]:
+    async def fetch(self, wanted: Fetch, *, limit: int) -> tuple[ClaimedTask, ...]:
         """Claim due tasks of the tenant."""
-        return await self._inner.claim_topics(
-            worker_id=worker_id, lock=lock, topics=topics, limit=limit, tenant_id=self._tenant_id
-        )
+        return await self._inner.fetch(replace(wanted, tenant_id=self._tenant_id), limit=limit)
 
     async def record_fetch(self, fetch: Fetch) -> None:
         """Note what a worker of the tenant fetches."""

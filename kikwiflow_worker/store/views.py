@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from kikwiflow_worker.model.runtime import IncidentStatus, IncidentType, TaskStatus
+from kikwiflow_worker.model.runtime import IncidentStatus, IncidentType, TaskStatus, TopicNode
 
 T = TypeVar("T")
 
@@ -36,6 +36,7 @@ class WorkerRecord:
     Attributes:
         event_loop_lag_s: How late its event loop woke up at worst since the record before; None if it did not say.
         is_external: It fetches tasks, and only that is known of it: ``handlers`` are its topics, its other fields are empty.
+        nodes: Whose tasks an external worker fetches, whatever their topic.
         tenant_id: Whose tasks an external worker may fetch; None for those of all.
         busy_s: For how many seconds after ``seen_at`` an external worker may be busy with what it fetched, and not be heard.
     """
@@ -53,6 +54,7 @@ class WorkerRecord:
     handlers: tuple[str, ...]
     event_loop_lag_s: float | None = None
     is_external: bool = False
+    nodes: tuple[TopicNode, ...] = ()
     tenant_id: str | None = None
     busy_s: float = 0.0
 

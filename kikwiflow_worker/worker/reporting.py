@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import structlog
-from prometheus_client import Counter, Histogram
 
 from kikwiflow_worker.clock import Clock
 from kikwiflow_worker.model.runtime import ClaimedTask, TaskType
 from kikwiflow_worker.model.unit_of_work import OpenIncident, RescheduleTask, UnitOfWork
-from kikwiflow_worker.operations.execution import Outcome, OutcomeKind
+from kikwiflow_worker.operations.execution import Outcome, OutcomeKind, count_step
 from kikwiflow_worker.operations.spans import processing
 from kikwiflow_worker.telemetry import Event, Metrics, emit
 from kikwiflow_worker.tracing.protocol import NO_TRACING, Span, Tracing
@@ -33,7 +32,6 @@ class StepReport:
         self._clock = clock
         self._metrics = metrics
         self._tracing = tracing
-        self._cells: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     @contextmanager
     def step(self, claimed: ClaimedTask) -> Iterator[RunningReport]:
@@ -64,10 +62,8 @@ class StepReport:
             self._report(claimed, report.outcome, self._clock.monotonic() - started)
 
     def _report(self, claimed: ClaimedTask, outcome: Outcome, duration_s: float) -> None:
+        count_step(self._metrics.steps, claimed, outcome, duration_s)
         key = claimed.instance.definition_key if claimed.instance else ""
-        # Without an instance it names a message; a label for each would have no end.
-        node = claimed.task.node_id if claimed.instance else ""
-        self._count(key, node, outcome.kind.value, duration_s)
         keys: dict[str, object] = {"definition_key": key, "duration_s": round(duration_s, 4)}
         if outcome.failure is not None:
             keys |= {"error_type": outcome.failure.error_type, "error": outcome.failure.message}
@@ -87,20 +83,6 @@ class StepReport:
             case OutcomeKind.CANCELLED:
                 emit(Event.INSTANCE_CANCELLED, **keys)
         self._report_changes(outcome)
-
-    def _count(self, definition: str, node: str, outcome: str, duration_s: float) -> None:
-        """Count a step; its two series are looked up once, since that takes longer than to count."""
-        found = self._cells.get((definition, node, outcome))
-        if found is None:
-            found = self._cells[definition, node, outcome] = (
-                self._metrics.task_attempts.labels(outcome=outcome),
-                self._metrics.task_duration.labels(
-                    definition=definition, node=node, outcome=outcome
-                ),
-            )
-        attempts, durations = found
-        attempts.inc()
-        durations.observe(duration_s)
 
     def _report_changes(self, outcome: Outcome) -> None:
         for change in outcome.unit.changes if outcome.unit else ():

@@ -16,8 +16,9 @@ import pytest
 
 from kikwiflow_worker.client import Kikwiflow
 from kikwiflow_worker.management.app import BASE_PATH
+from kikwiflow_worker.model.nodes import TOPIC
 from tests.support.acceptance import a_wait_for_people, deploy
-from tests.support.definitions import a_start
+from tests.support.definitions import a_node, a_start, an_end
 from tests.support.mongo import MongoServer
 from tests.support.own_mongod import OwnMongod, own_mongod
 from tests.support.workers import PATIENCE_S, Site, free_port, wait_until
@@ -133,12 +134,33 @@ def stopped_while_it_answers(server: Server) -> tuple[int, list[int]]:
     return code, answers
 
 
+async def counted_outside(uri: str, database: str, server: Server) -> bytes:
+    """Let an external worker do a task through a server; return the server's metrics."""
+    render = a_node("RENDER", "EXTERNAL_TASK", "END", extensionProperties={TOPIC: "render"})
+    async with Kikwiflow.connect(uri, database=database) as client:
+        await deploy(client, "invoice", a_start("RENDER"), render, an_end())
+        await client.start("invoice", "INVOICE-1")
+    work = f"{BASE_PATH}/external-work"
+    _, fetched, _ = server.ask(f"{work}/fetch-and-lock", {"workerId": "w", "topics": ["render"]})
+    (task,) = fetched["tasks"]
+    done = {"workerId": "w", "epoch": task["epoch"]}
+    assert server.ask(f"{work}/{task['id']}/complete", done)[0] == 200
+    metrics: bytes = server.ask("/metrics")[1]
+    return metrics
+
+
+def assert_counted(metrics: bytes) -> None:
+    assert b"kikwiflow_tasks_claimed_total 1.0" in metrics
+    assert b'kikwiflow_task_attempts_total{outcome="completed"} 1.0' in metrics
+
+
 async def test_a_server_lives_through_an_outage_and_stops_in_time(
     mongod: OwnMongod, server: Server
 ) -> None:
     server.wait_for("/readyz", 200)
     async with Kikwiflow.connect(mongod.uri, database=DATABASE) as client:
         await deploy(client, "order", a_start("CONFIRM"), *a_wait_for_people())
+    assert_counted(await counted_outside(mongod.uri, DATABASE, server))
     start = {"processDefinitionKey": "order", "businessKey": "ORDER-1"}
     path = f"{BASE_PATH}/process-instances"
 
@@ -160,7 +182,7 @@ async def test_a_server_lives_through_an_outage_and_stops_in_time(
     assert "request.failed" not in events
 
 
-def test_a_worker_serves_beside_its_work_and_stops_as_a_whole(
+async def test_a_worker_serves_beside_its_work_and_stops_as_a_whole(
     mongo_server: MongoServer, database_name: str, site: Site
 ) -> None:
     port, health = free_port(), free_port()
@@ -184,12 +206,12 @@ def test_a_worker_serves_beside_its_work_and_stops_as_a_whole(
         worker.wait_for("/readyz", 200)
         # A worker notes that it is there beside its work: it may be ready a moment before.
         wait_until(lambda: names_of_workers(worker) == ["one"], "the worker is in the list")
-        metrics = worker.ask("/metrics")[1]
+        metrics = await counted_outside(mongo_server.uri, database_name, worker)
         code = worker.stop()
     finally:
         worker.end()
 
-    assert b"kikwiflow_tasks_claimed_total" in metrics
+    assert_counted(metrics)
     assert b"kikwiflow_http_requests_total" in metrics
     assert b"kikwiflow_worker_up 1.0" in metrics
     assert code == 0

@@ -18,7 +18,7 @@ PORTS = {
     for name, hint in HINTS.items()
     if inspect.isclass(hint) and hint.__module__.startswith("kikwiflow_worker.store.")
 }
-OTHERS = {"new_id", "retry_defaults", "event_level", "tracing"}
+OTHERS = {"new_id", "retry_defaults", "event_level", "tracing", "steps"}
 
 
 class _Nothing:

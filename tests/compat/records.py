@@ -38,6 +38,7 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
     TaskStatus,
     TaskType,
+    TopicNode,
 )
 from kikwiflow_worker.store.access import ApiToken, AuditEntry, LoginSession
 from kikwiflow_worker.store.answers import Answer
@@ -298,6 +299,11 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
     },
     "executable_tasks": {
         "standard": a_task(TaskType.STANDARD, handler_name="charge_card", tenant_id="acme"),
+        "of-a-topic": a_task(
+            TaskType.STANDARD,
+            handler_name="render_invoice",
+            topic_node=TopicNode("invoice", "RENDER"),
+        ),
         "locked": a_task(
             TaskType.STANDARD,
             status=TaskStatus.LOCKED,
@@ -617,6 +623,13 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
         ),
         "external": WorkerRecord(
             **EXTERNAL_WORKER, id="external/token:php/php.1", is_external=True, busy_s=60.0
+        ),
+        "external-by-node": WorkerRecord(
+            **{**EXTERNAL_WORKER, "handlers": ()},
+            id="external/token:php/php.1",
+            is_external=True,
+            nodes=(TopicNode("invoice", "RENDER"),),
+            busy_s=60.0,
         ),
         "external-of-tenant": WorkerRecord(
             **EXTERNAL_WORKER,

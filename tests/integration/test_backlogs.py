@@ -6,6 +6,7 @@ run the backlog is a million tasks and as many other records.
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields
@@ -18,8 +19,16 @@ from pymongo.database import Database
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.errors import KikwiflowError
 from kikwiflow_worker.model.capability import Capabilities, Capability, HandlerKind
-from kikwiflow_worker.model.runtime import Branch, Claim, IncidentStatus, IncidentType, TaskStatus
+from kikwiflow_worker.model.runtime import (
+    Branch,
+    Claim,
+    IncidentStatus,
+    IncidentType,
+    TaskStatus,
+    TopicNode,
+)
 from kikwiflow_worker.model.unit_of_work import RemoveTask, UnitOfWork
+from kikwiflow_worker.store.external_work import Fetch
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.queries import COUNT_CAP, DUE_CAP
@@ -230,6 +239,7 @@ async def test_a_read_examines_what_it_returns(
 # --- claims, commits, and what people do
 
 CLAIM = Claim("locked-1", "worker-1", 1)
+AT_A_NODE = TopicNode("parcel", "PACK")
 
 
 async def claim_some(store: MongoStore) -> None:
@@ -239,6 +249,14 @@ async def claim_some(store: MongoStore) -> None:
             worker_id="w", lock=LOCK, capabilities=CAPABILITIES, limit=limit
         )
         assert len(claimed) == limit
+
+
+async def fetch_some(store: MongoStore, **sources: Any) -> None:
+    """Fetch for everybody and for a tenant, one task and several."""
+    for tenant_id in (None, "tenant-1"):
+        wanted = Fetch(worker_id="external/w", lock=LOCK, tenant_id=tenant_id, **sources)
+        for limit in (1, 10):
+            await store.external_work.fetch(wanted, limit=limit)
 
 
 async def cancel_and_sweep(store: MongoStore) -> None:
@@ -291,16 +309,25 @@ RUNTIME: dict[str, Case] = {
 ELSEWHERE = {"now"}
 
 
+FETCHED: dict[str, Case] = {
+    "fetch by topic": lambda s: fetch_some(s, topics=frozenset({"pack"})),
+    "fetch by node": lambda s: fetch_some(s, nodes=frozenset({AT_A_NODE})),
+    "fetch by both": lambda s: fetch_some(
+        s, topics=frozenset({"missing"}), nodes=frozenset({AT_A_NODE})
+    ),
+}
+
+
 def test_every_method_of_the_queue_and_the_runtime_has_a_case() -> None:
     assert QUEUE.keys() == methods_of(TaskQueue)
     assert RUNTIME.keys() == methods_of(RuntimeStore) - ELSEWHERE
 
 
-@pytest.mark.parametrize("method", [*QUEUE, *RUNTIME])
+@pytest.mark.parametrize("method", [*QUEUE, *RUNTIME, *FETCHED])
 async def test_an_operation_examines_what_it_changes(
     store: MongoStore, backlog: Database[Json], method: str
 ) -> None:
-    case = {**QUEUE, **RUNTIME}[method]
+    case = {**QUEUE, **RUNTIME, **FETCHED}[method]
 
     async def tolerant(opened: MongoStore) -> None:
         # Another case may have been faster; what the server examined is what counts.
@@ -337,6 +364,34 @@ async def test_an_inspection_looks_at_its_sample_only(
     assert max(inspection.examined.values()) == 200
     assert max(entry.get("docsExamined", 0) for entry in entries) <= 500
     assert sum(entry.get("keysExamined", 0) for entry in entries) <= 20_000
+
+
+async def test_those_of_a_node_are_found_behind_all_others_of_its_handler(
+    store: MongoStore, backlog: Database[Json]
+) -> None:
+    """The server looks at what it returns, and claims it: no key of the backlog is read."""
+    backlog.executable_tasks.update_many(
+        {"topicNode": {"$exists": True}},
+        [{"$set": {"status": "PENDING", "claimableAt": {"$subtract": ["$$NOW", 1000]}}}],
+    )
+    wanted = Fetch(worker_id="external/w", lock=LOCK, nodes=frozenset({AT_A_NODE}))
+
+    with profiled(backlog) as entries:
+        claimed = await store.external_work.fetch(wanted, limit=2 * FEW)
+
+    assert {one.task.id for one in claimed} == {f"at-a-node-{n}" for n in range(FEW)}
+    looks = [entry for entry in entries if "sort" in entry.get("command", {})]
+    assert {name for entry in looks for name in _indexes(entry)} == {
+        "topicNode: 1, claimableAt: 1",
+        "tenantId: 1, topicNode: 1, priority: -1, claimableAt: 1",
+    }
+    for entry in looks:
+        assert entry["docsExamined"] == entry["nreturned"] <= FEW
+        assert entry["keysExamined"] <= FEW + 1
+
+
+def _indexes(entry: Json) -> list[str]:
+    return re.findall(r"IXSCAN { (.*?) }", entry["planSummary"])
 
 
 async def test_what_few_have_is_found_behind_all_the_others(store: MongoStore) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.support.definitions import a_file, a_node, a_start, a_task, an_end
 from tests.support.management import PARCEL_NODES, Managed, manage, managed
 from tests.support.mongo import MongoServer
 from tests.support.pages import Element, fields_of, read_page
+from tests.support.stores import LONG_AGO
 
 pytestmark = pytest.mark.mongo
 __all__ = ["managed"]
@@ -70,6 +72,36 @@ async def test_the_list_tells_what_the_instances_of_each_definition_do(managed: 
     idle, parcel = rows_of(page, "Definitions")
     assert idle[:6] == ["Idle idle", "1", "0", "0", "0", "0"]
     assert parcel[:6] == ["parcel", "1", "2", "1", "1", "0"]
+
+
+async def test_every_node_of_a_large_definition_has_its_figures(managed: Managed) -> None:
+    last = 299
+    steps = [
+        a_node(f"N{number}", "EXTERNAL_TASK", f"N{number + 1}" if number < last else "END")
+        for number in range(last + 1)
+    ]
+    definition_id = await managed.deploy(a_start("N0"), *steps, an_end(), key="large")
+    instance = await managed.kikwiflow.start("large", "LARGE-1")
+    at_last = {"$set": {"taskDefinitionId": f"N{last}"}}
+    managed.data.external_tasks.update_one({"processInstanceId": instance.id}, at_last)
+    managed.data.outbox_events.insert_one(
+        {
+            "eventType": "EXTERNAL_TASK_COMPLETED",
+            "processDefinitionId": definition_id,
+            "timestamp": LONG_AGO,
+            "payload": {
+                "taskDefinitionId": f"N{last}",
+                "createdAt": LONG_AGO,
+                "completedAt": LONG_AGO + timedelta(hours=2),
+            },
+        }
+    )
+
+    page = await look(managed, "/definitions/large")
+
+    assert count_on(page, f"N{last}", "tokens") == ["1"]
+    assert "⌀ 2 h" in page.one("g", data_node=f"N{last}").text
+    assert len(rows_of(page, "Nodes")) == last + 3
 
 
 async def test_nothing_deployed_is_said_with_what_to_do(managed: Managed) -> None:

@@ -258,6 +258,26 @@ async def test_figures_read_few_documents(searches: SearchStore, filled: Databas
         assert costs[name] <= most, (name, costs)
 
 
+async def test_averages_of_many_nodes_take_few_commands_and_read_what_they_are_of(
+    searches: SearchStore, filled: Database[Json]
+) -> None:
+    """Nodes without a visit cost a look at the index each; the more nodes, the fewer visits of each are read."""
+    visited = [f"node-{number}" for number in range(NODES)]
+    nodes = [*(f"never-{number}" for number in range(2_000)), *visited]
+
+    with profiled(filled) as entries:
+        figures = await searches.measure_nodes(VERSION, nodes)
+
+    assert figures.keys() == set(nodes)
+    averages = {name: each.average for name, each in figures.items() if each.average}
+    assert averages == dict.fromkeys(visited, timedelta(seconds=2))
+    assert {figures[name].sampled for name in visited} == {5}
+    looks = [entry for entry in entries if entry["ns"].endswith(".outbox_events")]
+    assert len(looks) <= 2 * (len(nodes) // 200 + 1)
+    assert sum(entry["docsExamined"] for entry in looks) == 5 * NODES
+    assert sum(entry["keysExamined"] for entry in looks) <= 3 * len(nodes)
+
+
 async def test_what_lies_behind_all_else_is_found_from_page_to_page(
     searches: SearchStore,
 ) -> None:

@@ -43,9 +43,10 @@ async def test_the_example_does_what_is_due(managed: Managed, example: dict[str,
         return {"pages": 240 // variables["amount"]}
 
     work: Callable[..., bool] = example["work"]
+    node = {"processDefinitionKey": "invoice", "nodeId": "RENDER"}
     found = [
-        await asyncio.to_thread(work, "render.1", "render_invoice", render, wait_seconds=0)
-        for _ in range(3)
+        await asyncio.to_thread(work, "render.1", render, wait_seconds=0, **wanted)
+        for wanted in ({"topics": ["render_invoice"]}, {"nodes": [node]}, {"nodes": [node]})
     ]
 
     assert found == [True, True, False]
@@ -68,5 +69,6 @@ async def test_the_example_drops_what_it_has_lost(
 
     work: Callable[..., bool] = example["work"]
 
-    assert await asyncio.to_thread(work, "render.1", "render_invoice", render, wait_seconds=0)
+    topics = ["render_invoice"]
+    assert await asyncio.to_thread(work, "render.1", render, topics=topics, wait_seconds=0)
     assert managed.data.external_work_reports.count_documents({}) == 0

@@ -336,6 +336,110 @@ async def test_a_handler_that_no_worker_has_can_be_fetched_and_the_next_one_too(
     assert (await managed.kikwiflow.get_instance(instance_id)).ended_at is not None
 
 
+AT_RENDER: Json = {"processDefinitionKey": "invoice", "nodeId": "RENDER"}
+
+
+async def fetch_at(managed: Managed, *nodes: Json, **more: object) -> httpx.Response:
+    body = {"workerId": WORKER, "nodes": nodes, **more}
+    return await managed.api.post("/external-work/fetch-and-lock", json=body)
+
+
+async def test_a_node_is_fetched_alone_where_others_share_its_topic(managed: Managed) -> None:
+    by_programs: Json = {"extensionProperties": {TOPIC: NAME}}
+    for key in ("invoice", "order"):
+        await managed.deploy(
+            a_start("RENDER"),
+            a_node("RENDER", "EXTERNAL_TASK", "AGAIN", **by_programs),
+            a_node("AGAIN", "EXTERNAL_TASK", "END", **by_programs),
+            an_end(),
+            key=key,
+        )
+    instance_id = await start(managed)
+    await managed.kikwiflow.start("order", "ORDER-1")
+
+    (task,) = (await fetch_at(managed, AT_RENDER, maxTasks=10)).json()["tasks"]
+
+    assert (task["processInstanceId"], task["topic"]) == (instance_id, NAME)
+    assert (await say(managed, task, "complete")).status_code == 200
+    assert (await fetch_at(managed, AT_RENDER)).json()["tasks"] == [], "it stands at AGAIN now"
+    others = await fetch(managed, maxTasks=10)
+    assert {(one["processDefinitionKey"], one["taskDefinitionId"]) for one in others} == {
+        ("invoice", "AGAIN"),
+        ("order", "RENDER"),
+    }
+
+
+async def test_a_failed_task_is_fetched_by_its_node_again(invoices: Managed) -> None:
+    await start(invoices)
+    (task,) = (await fetch_at(invoices, AT_RENDER)).json()["tasks"]
+    await say(invoices, task, "failure", message="no", retryAfterSeconds=0)
+
+    (again,) = (await fetch_at(invoices, AT_RENDER, topics=["pack"])).json()["tasks"]
+
+    assert (again["id"], again["attempt"]) == (task["id"], 2)
+
+
+async def test_a_fetch_by_node_waits_until_a_task_is_due(invoices: Managed) -> None:
+    waiting = asyncio.create_task(fetch_at(invoices, AT_RENDER, waitSeconds=20))
+    assert (await fetch_at(invoices, AT_RENDER)).json()["tasks"] == []
+    instance_id = await start(invoices)
+
+    async with asyncio.timeout(10):
+        (task,) = (await waiting).json()["tasks"]
+
+    assert task["processInstanceId"] == instance_id
+
+
+@pytest.mark.parametrize(
+    ("node", "status", "code", "detail"),
+    [
+        ({"processDefinitionKey": "nope"}, 404, "DEFINITION_NOT_FOUND", "nope"),
+        ({"nodeId": "NOPE"}, 404, "NOT_FOUND", "has no node 'NOPE'"),
+        ({"nodeId": "APPROVE"}, 422, "UNPROCESSABLE", "is for people; set kikwiflow.topic on it"),
+        ({"nodeId": "PACK"}, 422, "UNPROCESSABLE", "fetch the topic 'pack'"),
+        ({"nodeId": "END"}, 422, "UNPROCESSABLE", "DEFAULT_END_EVENT; only tasks are fetched"),
+    ],
+    ids=["definition", "node", "people", "executable task", "event"],
+)
+async def test_a_node_of_which_nothing_can_be_fetched_is_refused_at_once(
+    managed: Managed, node: Json, status: int, code: str, detail: str
+) -> None:
+    people = a_node("APPROVE", "EXTERNAL_TASK", "PACK")
+    await managed.deploy(
+        a_start("APPROVE"), people, a_task("PACK", "END", executor="pack"), an_end(), key="invoice"
+    )
+
+    async with asyncio.timeout(10):
+        refused = await fetch_at(managed, {**AT_RENDER, **node}, waitSeconds=60)
+
+    assert (refused.status_code, refused.json()["code"]) == (status, code)
+    assert detail in refused.json()["detail"]
+    assert managed.data.workers.count_documents({}) == 0
+
+
+async def test_a_node_that_only_an_older_version_has_is_fetched(invoices: Managed) -> None:
+    instance_id = await start(invoices)
+    await invoices.deploy(a_start("END"), an_end(), key="invoice")
+
+    (task,) = (await fetch_at(invoices, AT_RENDER)).json()["tasks"]
+
+    assert task["processInstanceId"] == instance_id
+
+
+async def test_an_executable_task_that_names_its_handler_as_topic_is_fetched_by_node(
+    managed: Managed,
+) -> None:
+    topic: Json = {"extensionProperties": {TOPIC: NAME}}
+    await managed.deploy(
+        a_start("RENDER"), a_task("RENDER", "END", executor=NAME, **topic), an_end(), key="invoice"
+    )
+    instance_id = await start(managed)
+
+    (task,) = (await fetch_at(managed, AT_RENDER)).json()["tasks"]
+
+    assert task["processInstanceId"] == instance_id
+
+
 async def test_a_fetch_waits_until_a_task_is_due(invoices: Managed) -> None:
     waiting = asyncio.create_task(fetch(invoices, waitSeconds=20))
     assert await fetch(invoices) == []
@@ -356,6 +460,11 @@ async def test_a_fetch_that_waits_in_vain_ends(invoices: Managed) -> None:
     "wrong",
     [
         {"topics": []},
+        {"topics": [], "nodes": [AT_RENDER]},
+        {"nodes": []},
+        {"nodes": [{"nodeId": "RENDER"}]},
+        {"nodes": [{**AT_RENDER, "version": 1}]},
+        {"nodes": [AT_RENDER] * 21},
         {"topics": ["answer_provider:size"]},
         {"topics": [" "]},
         {"topics": [f"topic-{number}" for number in range(21)]},
@@ -371,6 +480,14 @@ async def test_a_fetch_that_waits_in_vain_ends(invoices: Managed) -> None:
 )
 async def test_a_fetch_that_makes_no_sense_is_refused(managed: Managed, wrong: Json) -> None:
     body = {"workerId": WORKER, "topics": [NAME], **wrong}
+
+    response = await managed.api.post("/external-work/fetch-and-lock", json=body)
+
+    assert (response.status_code, response.json()["code"]) == (400, "BAD_REQUEST")
+
+
+async def test_a_fetch_that_names_nothing_is_refused(managed: Managed) -> None:
+    body = {"workerId": WORKER}
 
     response = await managed.api.post("/external-work/fetch-and-lock", json=body)
 

@@ -10,15 +10,17 @@ import pytest
 from pymongo.database import Database
 
 from kikwiflow_worker.errors import StoreError, StoreUnavailableError
-from kikwiflow_worker.model.runtime import ClaimedTask
+from kikwiflow_worker.model import nodes
+from kikwiflow_worker.model.runtime import ClaimedTask, TopicNode
 from kikwiflow_worker.operations import external_workers
 from kikwiflow_worker.store.external_work import Fetch
 from kikwiflow_worker.store.mongo import fetch_records
-from kikwiflow_worker.store.mongo.codec import encode_task
+from kikwiflow_worker.store.mongo.codec import encode_task, encode_topic_node
 from kikwiflow_worker.store.mongo.fetch_records import EVERY_S, FetchRecords
 from kikwiflow_worker.store.mongo.figures import SILENT_S
 from kikwiflow_worker.store.search import WorkerLook
 from kikwiflow_worker.store.views import WorkerRecord
+from tests.support.definitions import a_node, a_start, an_end
 from tests.support.management import Managed, managed
 from tests.support.profiler import profiled
 from tests.support.relay import HandClock
@@ -29,15 +31,27 @@ __all__ = ["managed"]
 pytestmark = pytest.mark.mongo
 
 TOPIC, ANOTHER = "render_invoice", "pack"
+RENDER, AGAIN = TopicNode("invoice", "RENDER"), TopicNode("invoice", "AGAIN")
 LOCK_S = 60
 RED, BLUE = {"X-Tenant-Id": "red"}, {"X-Tenant-Id": "blue"}
 
 
-def put_due(data: Database[Json], *tenants: str | None, topic: str = TOPIC) -> None:
+def put_due(
+    data: Database[Json],
+    *tenants: str | None,
+    topic: str = TOPIC,
+    node: TopicNode | None = None,
+) -> None:
     """Store a due task of a topic for each of these tenants."""
     data.executable_tasks.insert_many(
         encode_task(
-            a_task(handler_name=topic, tenant_id=tenant, claimable_at=LONG_AGO, priority=number)
+            a_task(
+                handler_name=topic,
+                tenant_id=tenant,
+                claimable_at=LONG_AGO,
+                priority=number,
+                topic_node=node,
+            )
         )
         for number, tenant in enumerate(tenants)
     )
@@ -148,6 +162,88 @@ async def test_tasks_of_others_are_looked_for_without_reading_those_of_the_tenan
     (look,) = [entry for entry in entries if "$nin" in str(entry["command"])]
     assert look["docsExamined"] == 0
     assert look["keysExamined"] <= 10
+
+
+async def fetch_at(
+    managed: Managed, *wanted: TopicNode, headers: dict[str, str] | None = None
+) -> None:
+    """Fetch nothing, by node, and record that."""
+    rows = list(managed.data.executable_tasks.find())
+    managed.data.executable_tasks.delete_many({})
+    named = [{"processDefinitionKey": n.definition_key, "nodeId": n.node_id} for n in wanted]
+    body = {"workerId": "php.1", "nodes": named, "lockSeconds": LOCK_S}
+    answer = await managed.api.post("/external-work/fetch-and-lock", json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    if rows:
+        managed.data.executable_tasks.insert_many(rows)
+
+
+@pytest.fixture
+async def invoices(managed: Managed) -> Managed:
+    """Return the application with a definition of two nodes of one topic."""
+    by_programs = {"extensionProperties": {nodes.TOPIC: TOPIC}}
+    await managed.deploy(
+        a_start("RENDER"),
+        a_node("RENDER", "EXTERNAL_TASK", "AGAIN", **by_programs),
+        a_node("AGAIN", "EXTERNAL_TASK", "END", **by_programs),
+        an_end(),
+        key="invoice",
+    )
+    return managed
+
+
+async def test_a_topic_is_served_by_node_if_each_of_its_due_tasks_is(invoices: Managed) -> None:
+    put_due(invoices.data, None, "red", node=RENDER)
+    assert await served(invoices) == {TOPIC: False}
+    await fetch_at(invoices, RENDER)
+
+    (worker,) = (await invoices.api.get("/workers")).json()["items"]
+    assert worker["nodes"] == [{"processDefinitionKey": "invoice", "nodeId": "RENDER"}]
+    assert worker["handlers"] == []
+    assert "RENDER of invoice" in await text_of(invoices, "workers")
+    assert await served(invoices) == {TOPIC: True}
+    assert await served(invoices, RED) == {TOPIC: True}
+
+    for others in ({"node": AGAIN}, {"node": None}):
+        put_due(invoices.data, "blue", **others)  # type: ignore[arg-type]
+        assert await served(invoices) == {TOPIC: False}, "those of the other node wait for ever"
+        assert await served(invoices, RED) == {TOPIC: True}
+        invoices.data.executable_tasks.delete_many({"tenantId": "blue"})
+    seen(invoices.data, SILENT_S + LOCK_S + 5)
+    assert await served(invoices) == {TOPIC: False}
+
+
+async def test_a_node_that_a_tenants_worker_fetches_is_served_for_that_tenant_alone(
+    invoices: Managed,
+) -> None:
+    await fetch_at(invoices, RENDER, headers=RED)
+    put_due(invoices.data, "red", "blue", node=RENDER)
+
+    assert await served(invoices, RED) == {TOPIC: True}
+    assert await served(invoices, BLUE) == {TOPIC: False}
+    assert await served(invoices) == {TOPIC: False}
+    await fetch(invoices, TOPIC, headers=BLUE, worker="php.2")
+    put_due(invoices.data, "blue", node=AGAIN)
+    put_due(invoices.data, "red", node=RENDER)
+    assert await served(invoices) == {TOPIC: True}, "one by its node, one by its topic"
+
+
+async def test_who_serves_by_node_is_told_by_the_oldest_tasks(invoices: Managed) -> None:
+    await fetch_at(invoices, RENDER)
+    put_due(invoices.data, *[None] * 10, node=RENDER)
+    rows = [
+        {**row, "_id": f"{row['_id']}-{number}"}
+        for row in invoices.data.executable_tasks.find()
+        for number in range(50)
+    ]
+    invoices.data.executable_tasks.insert_many(rows)
+
+    with profiled(invoices.data) as entries:
+        assert await served(invoices) == {TOPIC: True}
+
+    (look,) = [entry for entry in entries if "$nor" in str(entry["command"])]
+    assert look["docsExamined"] <= 100
+    assert look["keysExamined"] <= 101
 
 
 async def test_a_tenant_does_not_see_the_workers_of_others(managed: Managed) -> None:
@@ -269,6 +365,18 @@ async def test_a_topic_that_is_fetched_no_more_is_forgotten_after_its_lock(bench
     assert bench.row()["busySeconds"] == 5
 
 
+async def test_a_node_that_is_fetched_no_more_is_forgotten_as_a_topic_is(bench: Bench) -> None:
+    await bench.records.record(
+        Fetch(worker_id="external/ann/php.1", nodes=frozenset({RENDER}), lock=timedelta(seconds=5))
+    )
+    assert (bench.row()["nodes"], bench.topics()) == ([encode_topic_node(RENDER)], [])
+    bench.clock.seconds += 5 + SILENT_S
+
+    await bench.fetch(TOPIC)
+
+    assert "nodes" not in bench.row()
+
+
 async def test_a_record_is_of_the_kind_that_expires(bench: Bench, managed: Managed) -> None:
     await bench.fetch(TOPIC, tenant="red")
 
@@ -287,8 +395,8 @@ class _Unrecorded:
         self._inner = inner
         self._trouble = trouble
 
-    async def claim_topics(self, **asked: Any) -> tuple[ClaimedTask, ...]:
-        found: tuple[ClaimedTask, ...] = await self._inner.claim_topics(**asked)
+    async def fetch(self, *asked: Any, **limit: Any) -> tuple[ClaimedTask, ...]:
+        found: tuple[ClaimedTask, ...] = await self._inner.fetch(*asked, **limit)
         return found
 
     async def record_fetch(self, _: Fetch) -> None:
@@ -333,7 +441,7 @@ async def test_a_record_that_the_database_refuses_costs_one_attempt_in_ten_secon
 
 
 async def test_what_is_remembered_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_records, "MAX_TOPICS", 2)
+    monkeypatch.setattr(fetch_records, "MAX_SOURCES", 2)
     monkeypatch.setattr(fetch_records, "MAX_WORKERS", 2)
     for topic in ("a", "b", "c"):
         await bench.fetch(topic)

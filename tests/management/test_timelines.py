@@ -259,6 +259,10 @@ async def test_figures_of_nodes(recorded: Managed) -> None:
     await recorded.a_failed_parcel("PARCEL-9", tenant_id="acme")
     definition_id = done.definition_id
     nodes = ["WEIGH", "APPROVE", "LATER", "END"]
+    events = recorded.data.outbox_events
+    untold = events.find_one({"payload.flowNodeDefinitionId": "WEIGH"}, {"payload.startedAt": 0})
+    assert untold is not None
+    events.insert_one({**untold, "_id": "without-a-beginning"})
 
     figures = await searches_of(recorded).measure_nodes(definition_id, nodes)
     of_tenant = await searches_of(recorded).measure_nodes(definition_id, nodes, tenant_id="acme")

@@ -7,8 +7,10 @@ import pytest
 from kikwiflow_worker.errors import ConflictError, LockLostError, NotFoundError
 from kikwiflow_worker.model.external_work import WorkReport
 from kikwiflow_worker.model.nodes import TOPIC
-from kikwiflow_worker.model.runtime import Claim, ClaimedTask
+from kikwiflow_worker.model.runtime import Claim, ClaimedTask, TopicNode
 from kikwiflow_worker.operations import external_workers
+from kikwiflow_worker.store.external_work import Fetch
+from kikwiflow_worker.store.mongo.codec import encode_topic_node
 from tests.support.definitions import Json, a_node
 from tests.support.race_nodes import catch_event, deadline, wait
 from tests.support.race_sides import Side
@@ -41,17 +43,17 @@ async def fail(side: Side, claim: Claim) -> WorkReport:
     )
 
 
-async def fetch(side: Side, topic: str) -> ClaimedTask:
-    """Fetch the only task of a topic.
+async def fetch(side: Side, *topics: str, node: TopicNode | None = None) -> ClaimedTask:
+    """Fetch the only task of a topic or at a node.
 
     Raises:
         NotFoundError: There is none.
     """
-    found = await side.store.external_work.claim_topics(
-        worker_id="external/heir", lock=LOCK, topics=(topic,), limit=1
-    )
+    nodes = frozenset({node} if node else ())
+    wanted = Fetch(worker_id="external/heir", lock=LOCK, topics=frozenset(topics), nodes=nodes)
+    found = await side.store.external_work.fetch(wanted, limit=1)
     if not found:
-        raise NotFoundError(f"nothing of {topic} is due")
+        raise NotFoundError(f"nothing of {topics or node} is due")
     return found[0]
 
 
@@ -99,15 +101,7 @@ async def test_a_late_report_against_the_next_fetch(arena: Arena, races: int) ->
     async for ids in arena.batches(races // 2):
         hosts = await arena.claimed("HOST")
         for instance_id in ids:
-            # A topic for each, so that the rival fetches this very task.
-            lapsed = {
-                "claimableAt": LONG_AGO,
-                "lockExpiresAt": LONG_AGO,
-                "handlerName": instance_id,
-            }
-            arena.data.executable_tasks.update_one(
-                {"_id": hosts[instance_id].task.id}, {"$set": lapsed}
-            )
+            lapse_alone(arena, hosts[instance_id])
 
         results = await arena.race(
             (
@@ -121,6 +115,40 @@ async def test_a_late_report_against_the_next_fetch(arena: Arena, races: int) ->
             if arena.one_won(result, (LockLostError, NotFoundError)):
                 await complete(arena.sides[0], result[1].claim)
             assert arena.places()[instance_id] == "DONE"
+
+
+async def test_a_fetch_by_topic_against_one_by_node(arena: Arena, races: int) -> None:
+    await arena.deploy(external(), DONE)
+
+    async for ids in arena.batches(races // 2):
+        hosts = await arena.claimed("HOST")
+        for instance_id in ids:
+            lapse_alone(arena, hosts[instance_id])
+
+        results = await arena.race(
+            (
+                lambda side, topic=i: fetch(side, topic),
+                lambda side, key=i: fetch(side, node=TopicNode(key, "HOST")),
+            )
+            for i in ids
+        )
+
+        for instance_id, result in zip(ids, results, strict=True):
+            winner = arena.one_won(result, (NotFoundError, NotFoundError))
+            await complete(arena.sides[0], result[winner].claim)
+            assert arena.places()[instance_id] == "DONE"
+
+
+def lapse_alone(arena: Arena, host: ClaimedTask) -> None:
+    """Let the lock of a task lapse, and give it a topic and a node that no other has: a rival fetches this very task."""
+    key = host.task.instance_id
+    lapsed = {
+        "claimableAt": LONG_AGO,
+        "lockExpiresAt": LONG_AGO,
+        "handlerName": key,
+        "topicNode": encode_topic_node(TopicNode(key, "HOST")),
+    }
+    arena.data.executable_tasks.update_one({"_id": host.task.id}, {"$set": lapsed})
 
 
 async def test_a_completion_against_a_failure_of_the_same_claim(arena: Arena, races: int) -> None:

@@ -23,6 +23,7 @@ from kikwiflow_worker.model.runtime import (
     Parent,
     TaskStatus,
     TaskType,
+    TopicNode,
 )
 from kikwiflow_worker.store.mongo.codec import (
     encode_external_task,
@@ -154,6 +155,11 @@ def add_the_few(data: Database[Any]) -> None:
         at = {**fresh, "id": f"few-{n}"}
         tasks += [
             a_task(**{**at, "id": f"rare-{n}", "node_id": "RARE", "handler_name": "rare"}),
+            # Of the handler that most of the backlog is of.
+            a_task(
+                **{**at, "id": f"at-a-node-{n}", "handler_name": "pack"},
+                topic_node=TopicNode("parcel", "PACK"),
+            ),
             a_task(**{**at, "id": f"mine-{n}", "instance_id": "an-instance"}),
             a_task(
                 **{**at, "id": f"retrying-{n}", "attempts": 1, "claimable_at": FAR_AWAY},

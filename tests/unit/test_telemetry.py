@@ -199,9 +199,9 @@ def test_two_sets_of_metrics_do_not_share_numbers() -> None:
     one = Metrics(CollectorRegistry(), version="1", instance="a")
     other = Metrics(CollectorRegistry(), version="1", instance="b")
 
-    one.tasks_claimed.inc(3)
+    one.steps.claimed(is_rescued=False)
 
-    assert b"kikwiflow_tasks_claimed_total 3.0" in one.render()
+    assert b"kikwiflow_tasks_claimed_total 1.0" in one.render()
     assert b"kikwiflow_tasks_claimed_total 0.0" in other.render()
 
 
@@ -215,10 +215,10 @@ def test_labelled_metrics_take_their_documented_labels() -> None:
     metrics = Metrics(CollectorRegistry(), version="1", instance="a")
 
     metrics.slots.labels(state="free").set(4)
-    metrics.task_duration.labels(definition="d", node="n", outcome="completed").observe(0.2)
-    metrics.task_attempts.labels(outcome="completed").inc()
+    metrics.steps.ended(definition="d", node="n", outcome="completed", duration_s=0.2)
+    metrics.steps.claimed(is_rescued=True)
+    metrics.steps.released_unknown(2)
     metrics.lock_renewals.labels(result="ok").inc()
-    metrics.tasks_reclaimed.labels(reason="expired").inc()
 
     text = metrics.render().decode()
     assert 'kikwiflow_worker_slots{state="free"} 4.0' in text
@@ -226,6 +226,9 @@ def test_labelled_metrics_take_their_documented_labels() -> None:
         'kikwiflow_task_duration_seconds_count{definition="d",node="n",outcome="completed"} 1.0'
         in text
     )
+    assert 'kikwiflow_task_attempts_total{outcome="completed"} 1.0' in text
+    assert 'kikwiflow_tasks_reclaimed_total{reason="lock_expired"} 1.0' in text
+    assert 'kikwiflow_tasks_reclaimed_total{reason="reply_lost"} 2.0' in text
 
 
 def test_the_metrics_reference_names_exactly_what_is_exposed() -> None:

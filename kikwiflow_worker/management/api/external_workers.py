@@ -1,10 +1,10 @@
-"""Routes of external workers: programs in any language that fetch tasks by topic and report what came of them."""
+"""Routes of external workers: programs in any language that fetch tasks by topic or node and report what came of them."""
 
 from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
 from kikwiflow_worker.clock import Clock, SystemClock
 from kikwiflow_worker.management.api.refusals import refuses
@@ -14,6 +14,7 @@ from kikwiflow_worker.management.api.shapes import (
     Body,
     Id,
     NewVariable,
+    NodeShape,
     Shape,
     Variable,
     values_of,
@@ -26,7 +27,7 @@ from kikwiflow_worker.model.external_work import ReportKind, ReportOutcome, Work
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask, ProcessInstance
 from kikwiflow_worker.operations import external_workers
 from kikwiflow_worker.operations.incidents import MAX_ATTEMPTS
-from kikwiflow_worker.store.external_work import MAX_TOPICS
+from kikwiflow_worker.store.external_work import MAX_NODES, MAX_TOPICS
 
 router = APIRouter(prefix="/external-work", tags=["external workers"])
 
@@ -55,13 +56,24 @@ _REFUSED_VALUES = refuses(Code.NOT_FOUND, Code.LOCK_LOST, Code.CONFLICT, Code.IN
 
 
 class Fetch(Body):
-    """What a worker can do."""
+    """What a worker can do: tasks of topics, of nodes, or of both."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["topics"]}, {"required": ["nodes"]}]}
+    )
 
     worker_id: WorkerId
     topics: list[Topic] = Field(
+        default_factory=list,
         min_length=1,
         max_length=MAX_TOPICS,
         description="Names of task handlers, as a definition's `executor` or `kikwiflow.topic`.",
+    )
+    nodes: list[NodeShape] = Field(
+        default_factory=list,
+        min_length=1,
+        max_length=MAX_NODES,
+        description="Nodes that have a `kikwiflow.topic`: only their tasks, whoever else shares the topic.",
     )
     lock_seconds: LockSeconds = 60
     wait_seconds: float = Field(
@@ -74,6 +86,12 @@ class Fetch(Body):
     variables: list[str] | None = Field(
         None, description="Names of those that are wanted; all if it is not given."
     )
+
+    @model_validator(mode="after")
+    def _names_something(self) -> "Fetch":
+        if not self.topics and not self.nodes:
+            raise ValueError("names neither topics nor nodes")
+        return self
 
 
 class Held(Body):
@@ -182,7 +200,11 @@ def waiting_clock() -> Clock:
     return SystemClock()
 
 
-@router.post("/fetch-and-lock", operation_id="fetchAndLock")
+@router.post(
+    "/fetch-and-lock",
+    operation_id="fetchAndLock",
+    responses=refuses(Code.DEFINITION_NOT_FOUND, Code.NOT_FOUND),
+)
 async def fetch_and_lock(
     caller: Operator,
     request: Request,
@@ -207,6 +229,8 @@ async def fetch_and_lock(
 async def _wait_for_tasks(
     caller: Caller, request: Request, body: Fetch, clock: Clock
 ) -> list[tuple[ClaimedTask, ProcessInstance]]:
+    nodes = {node.value for node in body.nodes}
+    await external_workers.check_nodes(caller.services, nodes)
     deadline, pause = clock.monotonic() + body.wait_seconds, _FIRST_PAUSE_S
     while True:
         found = await external_workers.fetch(
@@ -214,6 +238,7 @@ async def _wait_for_tasks(
             actor=caller.identity.actor,
             worker_id=body.worker_id,
             topics=body.topics,
+            nodes=nodes,
             lock=timedelta(seconds=body.lock_seconds),
             limit=body.max_tasks,
         )

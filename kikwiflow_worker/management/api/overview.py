@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kikwiflow_worker.management.api.definitions import DefinitionShape, find_version
 from kikwiflow_worker.management.api.refusals import refuses
-from kikwiflow_worker.management.api.shapes import CountShape, Id, PageOf, Shape
+from kikwiflow_worker.management.api.shapes import CountShape, Id, NodeShape, PageOf, Shape
 from kikwiflow_worker.management.backend import Viewer
 from kikwiflow_worker.management.problems import Code
 from kikwiflow_worker.store.search import (
@@ -25,7 +25,7 @@ router = APIRouter()
 class WorkerShape(Shape):
     """A worker that was seen in the last day; a silent one has not reported for longer than it should.
 
-    Of an external one its topics are known (``handlers``), and when it fetched: ``host`` and ``version`` are empty, and
+    Of an external one its topics (``handlers``) and nodes are known, and when it fetched: ``host`` and ``version`` are empty, and
     ``pid`` and ``slots`` are 0. While it may be busy with what it fetched, it is not silent.
     """
 
@@ -47,6 +47,7 @@ class WorkerShape(Shape):
     silent_seconds: float
     is_silent: bool
     is_external: bool = Field(description="It fetches tasks over HTTP.")
+    nodes: list[NodeShape] = Field(description="That an external worker fetches by.")
     tenant_id: str | None = Field(
         description="Whose tasks an external worker may fetch; null for those of all."
     )
@@ -72,6 +73,7 @@ class WorkerShape(Shape):
             silent_seconds=look.silent_s,
             is_silent=look.is_silent,
             is_external=worker.is_external,
+            nodes=[NodeShape.of(node) for node in worker.nodes],
             tenant_id=worker.tenant_id,
         )
 

@@ -34,6 +34,7 @@ from kikwiflow_worker.model.runtime import (
     ExternalTask,
     Incident,
     ProcessInstance,
+    TopicNode,
 )
 from kikwiflow_worker.model.variables import Variables
 from kikwiflow_worker.store.search import Count
@@ -168,6 +169,23 @@ class NewVariable(Given):
     value: Any
     name: str | None = None
     is_transient: Never = False
+
+
+class NodeShape(Given):
+    """A node that has a topic, in whatever version of its definition."""
+
+    definition_key: str = Field(min_length=1, alias="processDefinitionKey")
+    node_id: str = Field(min_length=1)
+
+    @classmethod
+    def of(cls, node: TopicNode) -> "NodeShape":
+        """Return the document of ``node``."""
+        return cls(definition_key=node.definition_key, node_id=node.node_id)
+
+    @property
+    def value(self) -> TopicNode:
+        """The node."""
+        return TopicNode(self.definition_key, self.node_id)
 
 
 class PageOf(Shape, Generic[T]):

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
-from kikwiflow_worker.management.backend import Caller, Viewer
+from kikwiflow_worker.management.backend import Viewer
 from kikwiflow_worker.management.web.graph_marks import (
     Difference,
     change_marks,
@@ -17,16 +17,12 @@ from kikwiflow_worker.management.web.graph_marks import (
 from kikwiflow_worker.management.web.navigation import link, stream_of
 from kikwiflow_worker.management.web.pages import page_router, render
 from kikwiflow_worker.management.web.pictures import drawing_of, picture_of
-from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.operations.instances import get_definition
-from kikwiflow_worker.store.search import NodeFigures
 
 router = page_router()
 """Keys may have slashes in them: what ends with a word of its own stands before the page of a definition."""
 
 ROWS = 50
-MEASURED_NODES = 200
-"""Nodes of one page whose figures are looked up, at most: each costs some reads."""
 MAX_VERSION_SHOWN = 2**31 - 1
 
 SIDE_BY_SIDE = 1_000.0
@@ -110,7 +106,8 @@ async def show_definition(
 ) -> HTMLResponse:
     """Show one version, the latest by default."""
     definition = await get_definition(caller.services, key, version)
-    figures = await _figures(caller, definition)
+    nodes = list(definition.flow_nodes)
+    figures = dict(await caller.services.searches.measure_nodes(definition.id, nodes))
     versions = await caller.services.reads.list_definitions(key=key)
     links = {
         node_id: link(request, "instances", definition=key, node=node_id) for node_id in figures
@@ -130,14 +127,8 @@ async def show_definition(
         stream=stream_of(request, "process-definitions", definition.id, interval=5),
         graph=graph,
         figures={node.id: figures[node.id] for node in drawing.nodes if node.id in figures},
-        is_measured_in_part=len(definition.flow_nodes) > MEASURED_NODES,
         summary=summary,
         versions=versions,
         is_suspended=any(each.is_suspended for each in versions),
         previous=next((each for each in versions if each.version < definition.version), None),
     )
-
-
-async def _figures(caller: Caller, definition: ProcessDefinition) -> dict[str, NodeFigures]:
-    nodes = list(definition.flow_nodes)[:MEASURED_NODES]
-    return dict(await caller.services.searches.measure_nodes(definition.id, nodes))

@@ -58,6 +58,7 @@ class Band:
     """A part of the due tasks that has a share in a batch.
 
     Attributes:
+        share: With 0 it is looked at all the same: others may have less than their share.
         is_turn: Whether it stands for a tenant whose turn it is, which passes when nothing is found.
         index: To be used; None leaves the choice to the server.
     """
@@ -117,7 +118,7 @@ class BatchClaims:
             found = self._tasks.find(
                 band.found, {"epoch": 1}, sort=band.sort, session=session, **hint
             )
-            seen = await fetched(found, band.share * _SEEN_PER_CLAIM)
+            seen = await fetched(found, max(band.share, 1) * _SEEN_PER_CLAIM)
             if not seen and band.is_turn:
                 self._turns.drop(band.found["tenantId"])
             new = [row for row in seen if row["_id"] not in chosen]

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from kikwiflow_worker.model.capability import Capabilities
-from kikwiflow_worker.model.runtime import TaskStatus
+from kikwiflow_worker.model.external_work import EXTERNAL_WORKER_PREFIX
+from kikwiflow_worker.model.runtime import TaskStatus, TopicNode
+from kikwiflow_worker.store.mongo.codec import encode_topic_node
 from kikwiflow_worker.store.mongo.driver import Document
 from kikwiflow_worker.store.mongo.guards import UNLOCKED
 
@@ -32,6 +34,11 @@ def topic_filter(topics: Iterable[str]) -> Document:
     return {"handlerName": {"$in": sorted(topics)}, **DUE}
 
 
+def node_filter(nodes: Iterable[TopicNode]) -> Document:
+    """Return the filter for tasks that can be claimed now at one of ``nodes``."""
+    return {"topicNode": {"$in": [encode_topic_node(node) for node in sorted(nodes)]}, **DUE}
+
+
 def claim_pipeline(worker_id: str, lock: timedelta, *, token: str | None = None) -> list[Document]:
     """Return the update that claims a row until ``lock`` from the database's now.
 
@@ -39,6 +46,7 @@ def claim_pipeline(worker_id: str, lock: timedelta, *, token: str | None = None)
         token: Names the command that claims many rows, to find those that it won.
     """
     ends = lock_end(lock)
+    is_fetch = worker_id.startswith(EXTERNAL_WORKER_PREFIX)
     lapsed = {"$cond": [{"$eq": ["$status", TaskStatus.LOCKED.value]}, 1, 0]}
     return [
         {
@@ -48,6 +56,8 @@ def claim_pipeline(worker_id: str, lock: timedelta, *, token: str | None = None)
                 "lockExpiresAt": ends,
                 "claimableAt": ends,
                 "claimToken": {"$literal": token} if token else "$$REMOVE",
+                # Whoever takes the report may be another process than the one that was asked.
+                "fetchedAt": "$$NOW" if is_fetch else "$$REMOVE",
                 "epoch": {"$add": ["$epoch", 1]},
                 "crashCount": {"$add": ["$crashCount", lapsed]},
             }

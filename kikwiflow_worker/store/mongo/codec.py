@@ -27,6 +27,7 @@ from kikwiflow_worker.model.runtime import (
     ProcessInstance,
     TaskStatus,
     TaskType,
+    TopicNode,
 )
 from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.variables import UnreadableVariables
@@ -129,6 +130,7 @@ def encode_task(task: ExecutableTask, sealing: Sealing | None = None) -> Documen
             "pendingBranchIds": list(task.pending_branch_ids) or None,
             "occurrence": task.occurrence,
             "isSkipped": task.is_skipped or None,
+            "topicNode": encode_topic_node(task.topic_node) if task.topic_node else None,
             "traceparent": task.traceparent,
             **_encode_attachment(task.attached_to),
             **(encode_loop(task.loop, task.id, sealing) if task.loop else {}),
@@ -168,8 +170,19 @@ def decode_task(document: Document, sealing: Sealing | None = None) -> Executabl
         occurrence=document.get("occurrence"),
         loop=_decode_loop(document, sealing),
         is_skipped=document.get("isSkipped", False),
+        topic_node=decode_topic_node(document["topicNode"]) if "topicNode" in document else None,
         traceparent=document.get("traceparent"),
     )
+
+
+def encode_topic_node(node: TopicNode) -> Document:
+    """Return what is stored of a node that has a topic: one value, so that one range of an index has its tasks."""
+    return {"processDefinitionKey": node.definition_key, "nodeId": node.node_id}
+
+
+def decode_topic_node(document: Document) -> TopicNode:
+    """Return the node of what is stored of it."""
+    return TopicNode(document["processDefinitionKey"], document["nodeId"])
 
 
 def decode_row(document: Document, sealing: Sealing | None = None) -> ExecutableTask:

@@ -97,17 +97,13 @@ def _index(collection: str, name: str, *keys: str, **options: Any) -> Index:
 
 
 _EXISTS = {"$exists": True}
+_CLAIMABLE = {"claimableAt": {"$type": "date"}}
+_WITH_A_TOPIC = {**_CLAIMABLE, "topicNode": _EXISTS}
 
 INDEXES: tuple[Index, ...] = (
     _index("definitions", "key_version", "key", "-version", unique=True),
     # One range per handler that a worker has, merged in order: rows that nobody here can run are never examined.
-    _index(
-        "tasks",
-        "claim",
-        "handlerName",
-        "claimableAt",
-        partialFilterExpression={"claimableAt": {"$type": "date"}},
-    ),
+    _index("tasks", "claim", "handlerName", "claimableAt", partialFilterExpression=_CLAIMABLE),
     # The same for one tenant, its highest priority first.
     _index(
         "tasks",
@@ -116,18 +112,23 @@ INDEXES: tuple[Index, ...] = (
         "handlerName",
         "-priority",
         "claimableAt",
-        partialFilterExpression={"claimableAt": {"$type": "date"}},
+        partialFilterExpression=_CLAIMABLE,
+    ),
+    # Both of them by node, of tasks whose node has a topic: no other row has an entry here, and none is written for it.
+    _index(
+        "tasks", "node_claim", "topicNode", "claimableAt", partialFilterExpression=_WITH_A_TOPIC
     ),
     _index(
         "tasks",
-        "tenants",
+        "fair_node_claim",
         "tenantId",
+        "topicNode",
+        "-priority",
         "claimableAt",
-        partialFilterExpression={"claimableAt": {"$type": "date"}},
+        partialFilterExpression=_WITH_A_TOPIC,
     ),
-    _index(
-        "tasks", "due", "claimableAt", partialFilterExpression={"claimableAt": {"$type": "date"}}
-    ),
+    _index("tasks", "tenants", "tenantId", "claimableAt", partialFilterExpression=_CLAIMABLE),
+    _index("tasks", "due", "claimableAt", partialFilterExpression=_CLAIMABLE),
     # Arrivals alone: among all that is due they would be looked for behind a whole backlog.
     _index(
         "tasks",

@@ -1,8 +1,8 @@
-"""Tasks for external workers: claimed by topic, and fenced by worker and epoch as all others."""
+"""Tasks for external workers: claimed by topic or node, and fenced by worker and epoch as all others."""
 
 import random
-from collections.abc import Collection as Some
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kikwiflow_worker.clock import Clock
@@ -10,7 +10,12 @@ from kikwiflow_worker.model.external_work import WorkReport
 from kikwiflow_worker.model.runtime import Claim, ClaimedTask
 from kikwiflow_worker.store.external_work import Fetch
 from kikwiflow_worker.store.mongo.batch_claims import Band
-from kikwiflow_worker.store.mongo.claim_filters import lock_end, release_pipeline, topic_filter
+from kikwiflow_worker.store.mongo.claim_filters import (
+    lock_end,
+    node_filter,
+    release_pipeline,
+    topic_filter,
+)
 from kikwiflow_worker.store.mongo.claims import Claims
 from kikwiflow_worker.store.mongo.codec import decode_claimed, decode_instance
 from kikwiflow_worker.store.mongo.collections import Collections
@@ -23,6 +28,15 @@ from kikwiflow_worker.store.mongo.work_reports import decode_report, report_filt
 
 _PRIORITIES = list(range(10))
 """All of them: said where the order is by time alone, so that their ranges of the index are merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Due tasks that a fetch asks for, and the indexes that lead to them: by time, and by tenant and priority."""
+
+    due: Document
+    by_time: str
+    by_tenant: str
 
 
 class MongoExternalWork:
@@ -45,32 +59,31 @@ class MongoExternalWork:
         self._clock = clock
         self._chance = chance
 
-    async def claim_topics(
-        self,
-        *,
-        worker_id: str,
-        lock: timedelta,
-        topics: Some[str],
-        limit: int,
-        tenant_id: str | None = None,
-    ) -> tuple[ClaimedTask, ...]:
-        """Claim due tasks whose handler is one of ``topics``."""
-        bands = list(self._bands(topic_filter(topics), limit, tenant_id))
-        return await self._claims.claim_bands(bands, worker_id=worker_id, lock=lock, limit=limit)
+    async def fetch(self, wanted: Fetch, *, limit: int) -> tuple[ClaimedTask, ...]:
+        """Claim due tasks of the topics and at the nodes."""
+        sources = list(_sources(wanted))
+        self._chance.shuffle(sources)
+        share = -(-limit // len(sources))
+        bands = [
+            band for source in sources for band in self._bands(source, share, wanted.tenant_id)
+        ]
+        return await self._claims.claim_bands(
+            bands, worker_id=wanted.worker_id, lock=wanted.lock, limit=limit
+        )
 
-    def _bands(self, due: Document, limit: int, tenant_id: str | None) -> Iterator[Band]:
+    def _bands(self, source: _Source, share: int, tenant_id: str | None) -> Iterator[Band]:
         """Yield the oldest tasks and the most urgent ones: those of the tenant, or those without one."""
-        whole, rest = divmod(limit, OLDEST_EVERY)
+        whole, rest = divmod(share, OLDEST_EVERY)
         oldest = whole + (self._chance.randrange(OLDEST_EVERY) < rest)
-        own = {**due, "tenantId": tenant_id}
-        if limit > oldest:
-            yield Band(own, URGENT_FIRST, limit - oldest, index="fair_claim")
+        own = {**source.due, "tenantId": tenant_id}
+        if share > oldest:
+            yield Band(own, URGENT_FIRST, share - oldest, index=source.by_tenant)
         if tenant_id is None:
-            # At least one is looked for: only here the tasks of tenants are found.
-            yield Band(due, OLDEST_FIRST, max(oldest, 1), index="claim")
+            # Also without a share: only here the tasks of tenants are found.
+            yield Band(source.due, OLDEST_FIRST, oldest, index=source.by_time)
         elif oldest:
             by_time = {**own, "priority": {"$in": _PRIORITIES}}
-            yield Band(by_time, OLDEST_FIRST, oldest, index="fair_claim")
+            yield Band(by_time, OLDEST_FIRST, oldest, index=source.by_tenant)
 
     async def record_fetch(self, fetch: Fetch) -> None:
         """Note that an external worker lives and what it fetches."""
@@ -90,7 +103,8 @@ class MongoExternalWork:
             task=task,
             claim=claim,
             instance=loaded,
-            claimed_at=row["lockExpiresAt"],
+            # A fetch of an older release did not note when it was: none is later than the end of its lock.
+            claimed_at=row.get("fetchedAt", row["lockExpiresAt"]),
             locked_until=self._clock.monotonic(),
         )
 
@@ -122,6 +136,13 @@ class MongoExternalWork:
         with translated(f"looking up the report of task {claim.task_id}"):
             document = await settled(self._reports.find_one(found))
         return decode_report(document) if document else None
+
+
+def _sources(wanted: Fetch) -> Iterator[_Source]:
+    if wanted.topics:
+        yield _Source(topic_filter(wanted.topics), "claim", "fair_claim")
+    if wanted.nodes:
+        yield _Source(node_filter(wanted.nodes), "node_claim", "fair_node_claim")
 
 
 def _held(claim: Claim, tenant_id: str | None) -> Document:

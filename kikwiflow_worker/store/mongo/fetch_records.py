@@ -1,10 +1,10 @@
-"""Who fetches which topics, for people: records of external workers, beside what workers of our own say about themselves."""
+"""Who fetches which topics and nodes, for people: records of external workers, beside what workers of our own say about themselves."""
 
 import math
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 from kikwiflow_worker.clock import Clock
+from kikwiflow_worker.model.runtime import TopicNode
 from kikwiflow_worker.store.external_work import Fetch
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import settled
@@ -20,8 +20,8 @@ EVERY_S = 10.0
 MAX_WORKERS = 10_000
 """Remembered; beyond it, the one that has not fetched for longest is forgotten, and recorded at its next fetch."""
 
-MAX_TOPICS = 200
-"""Remembered of one worker: those it fetched last."""
+MAX_SOURCES = 200
+"""Topics and nodes remembered of one worker: those it fetched last."""
 
 
 @dataclass(slots=True)
@@ -30,21 +30,32 @@ class _Fetcher:
 
     Attributes:
         recorded_at: Seconds, monotonic.
-        topics: With the instant, in the same seconds, until which a task of it may keep the worker busy.
+        sources: Topics and nodes, with the instant, in the same seconds, until which a task of it may keep the worker busy.
     """
 
     recorded_at: float = -math.inf
-    topics: dict[str, float] = field(default_factory=dict)
+    sources: dict[str | TopicNode, float] = field(default_factory=dict)
 
-    def fetches(self, topics: frozenset[str], lock: timedelta, now: float) -> None:
-        """Note a fetch, and forget topics that were not fetched for so long that the worker would be silent."""
+    def fetches(self, fetch: Fetch, now: float) -> None:
+        """Note a fetch, and forget what was not fetched for so long that the worker would be silent."""
+        named: tuple[str | TopicNode, ...] = (*sorted(fetch.topics), *sorted(fetch.nodes))
         lately = {
-            topic: busy_until
-            for topic, busy_until in self.topics.items()
-            if busy_until + SILENT_S > now and topic not in topics
+            source: busy_until
+            for source, busy_until in self.sources.items()
+            if busy_until + SILENT_S > now and source not in named
         }
-        lately |= dict.fromkeys(sorted(topics), now + lock.total_seconds())
-        self.topics = dict(list(lately.items())[-MAX_TOPICS:])
+        lately |= dict.fromkeys(named, now + fetch.lock.total_seconds())
+        self.sources = dict(list(lately.items())[-MAX_SOURCES:])
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Those it fetched lately."""
+        return tuple(sorted(each for each in self.sources if isinstance(each, str)))
+
+    @property
+    def nodes(self) -> tuple[TopicNode, ...]:
+        """Those it fetched lately."""
+        return tuple(sorted(each for each in self.sources if isinstance(each, TopicNode)))
 
 
 class FetchRecords:
@@ -60,7 +71,7 @@ class FetchRecords:
         """Note a fetch, and record its worker if that was not done lately."""
         now = self._clock.monotonic()
         fetcher = self._remembered(fetch.worker_id, fetch.tenant_id)
-        fetcher.fetches(fetch.topics, fetch.lock, now)
+        fetcher.fetches(fetch, now)
         if now - fetcher.recorded_at < EVERY_S:
             return
         # Before the write: one that fails is not tried again by each fetch that follows.
@@ -89,17 +100,17 @@ class FetchRecords:
             state="running",
             slots=0,
             running=0,
-            handlers=tuple(sorted(fetcher.topics)),
+            handlers=fetcher.topics,
+            nodes=fetcher.nodes,
             is_external=True,
             tenant_id=fetch.tenant_id,
-            busy_s=max(fetcher.topics.values()) - now,
+            busy_s=max(fetcher.sources.values()) - now,
         )
         document = encode_worker(record)
         found = {"_id": document.pop("_id")}
         first = {"startedAt": document.pop("startedAt")}
+        change = {"$set": document, "$setOnInsert": first}
+        if not record.nodes:
+            change["$unset"] = {"nodes": ""}
         with translated(f"recording {fetch.worker_id}"):
-            await settled(
-                self._workers.update_one(
-                    found, {"$set": document, "$setOnInsert": first}, upsert=True
-                )
-            )
+            await settled(self._workers.update_one(found, change, upsert=True))

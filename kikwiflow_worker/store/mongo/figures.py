@@ -4,11 +4,9 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
-from kikwiflow_worker.model.events import EventType, NodeStatus
-from kikwiflow_worker.model.runtime import IncidentStatus, InstanceStatus
+from kikwiflow_worker.model.runtime import IncidentStatus, InstanceStatus, TopicNode
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.store.mongo.driver import settled
 from kikwiflow_worker.store.mongo.errors import translated
@@ -22,6 +20,7 @@ from kikwiflow_worker.store.mongo.places import (
 )
 from kikwiflow_worker.store.mongo.queries import decode_worker
 from kikwiflow_worker.store.mongo.search_base import SearchBase
+from kikwiflow_worker.store.mongo.visits import average_visits
 from kikwiflow_worker.store.mongo.ways import Condition, Wanted, Way, given, one_of
 from kikwiflow_worker.store.mongo.windows import MAX_TIME_MS, Look, count
 from kikwiflow_worker.store.search import (
@@ -33,9 +32,6 @@ from kikwiflow_worker.store.search import (
     NodeFigures,
     WorkerLook,
 )
-
-SAMPLE = 50
-"""Visits of a node that its average is of, at most."""
 
 SILENT_S = 30.0
 """A worker reports every ten seconds; one that has not for so long is silent."""
@@ -52,38 +48,6 @@ _ENDED_WAY = Way("key_ended", ("processDefinitionKey", "status"), ("tenantId",))
 _NONE = Count(0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Visits:
-    """Events that tell how long a visit of a node took, and the index that leads to them by node."""
-
-    event: EventType
-    index: str
-    node: str
-    begun: str
-    ended: str
-
-    def fields(self) -> tuple[str, ...]:
-        """Return what is needed of a row."""
-        names = (self.begun, self.ended, "nodeExecutionStatus", "tenantId")
-        return tuple(f"payload.{name}" for name in names)
-
-    def duration(self, payload: Mapping[str, Any]) -> timedelta | None:
-        """Return how long a visit took; None if it is not known, or if it failed."""
-        begun, ended = payload.get(self.begun), payload.get(self.ended)
-        status = payload.get("nodeExecutionStatus", NodeStatus.SUCCESS)
-        if not isinstance(begun, datetime) or not isinstance(ended, datetime):
-            return None
-        return ended - begun if status == NodeStatus.SUCCESS else None
-
-
-_STEPS = _Visits(
-    EventType.FLOW_NODE_FINISHED, "node", "flowNodeDefinitionId", "startedAt", "finishedAt"
-)
-_WAITS = _Visits(
-    EventType.EXTERNAL_TASK_COMPLETED, "wait", "taskDefinitionId", "createdAt", "completedAt"
-)
-
-
 class Figures(SearchBase):
     """Figures for people."""
 
@@ -94,15 +58,17 @@ class Figures(SearchBase):
         check_texts(definition_id=definition_id, tenant_id=tenant_id)
         with translated("measuring the nodes of a definition"):
             looks = await self._busy_nodes(definition_id, tenant_id)
+            events, nodes = self._collections.outbox_events, tuple(dict.fromkeys(node_ids))
+            averages = await average_visits(events, definition_id, nodes, tenant_id)
             figures = {}
-            for node_id in dict.fromkeys(node_ids):
-                average, sampled = await self._average(definition_id, node_id, tenant_id)
+            for node_id in nodes:
+                average = averages.get(node_id)
                 tokens, incidents = looks.get(node_id, ((), ()))
                 figures[node_id] = NodeFigures(
                     tokens=await count(tokens) if tokens else _NONE,
                     incidents=await count(incidents) if incidents else _NONE,
-                    average=average,
-                    sampled=sampled,
+                    average=average.length if average else None,
+                    sampled=average.sampled if average else 0,
                 )
         return figures
 
@@ -138,31 +104,6 @@ class Figures(SearchBase):
             self._collections.incidents.distinct("taskDefinitionId", found, maxTimeMS=MAX_TIME_MS)
         )
         return tuple(nodes)
-
-    async def _average(
-        self, definition_id: str, node_id: str, tenant_id: str | None
-    ) -> tuple[timedelta | None, int]:
-        for visits in (_STEPS, _WAITS):
-            events = self._collections.outbox_events.find(
-                {
-                    "eventType": visits.event.value,
-                    "processDefinitionId": definition_id,
-                    f"payload.{visits.node}": node_id,
-                },
-                dict.fromkeys(visits.fields(), 1),
-                max_time_ms=MAX_TIME_MS,
-                hint=visits.index,
-            )
-            rows = await events.sort("timestamp", -1).limit(SAMPLE).to_list(SAMPLE)
-            lasted = [
-                each
-                for row in rows
-                if (tenant_id is None or row["payload"].get("tenantId") == tenant_id)
-                and (each := visits.duration(row["payload"])) is not None
-            ]
-            if lasted:
-                return sum(lasted, timedelta()) / len(lasted), len(lasted)
-        return None, 0
 
     async def measure_definitions(
         self, keys: Sequence[str], *, tenant_id: str | None = None
@@ -218,14 +159,14 @@ class Figures(SearchBase):
     async def list_handler_waits(self, *, tenant_id: str | None = None) -> tuple[HandlerWait, ...]:
         """Return what due tasks need, those without a worker first."""
         with translated("looking for waiting tasks"):
-            served = _tenants_by_handler(await self.list_workers())
+            served = _served(await self.list_workers())
             waits = HandlerWaits(self._collections, self._time.now(), tenant_id)
             found = [
                 HandlerWait(
                     handler_name=name,
                     waiting=waiting,
                     oldest=oldest,
-                    is_served=await _is_served(waits, name, served.get(name, set()), tenant_id),
+                    is_served=await served.has_all(waits, name, tenant_id),
                 )
                 for name, waiting, oldest in await waits.find()
             ]
@@ -244,23 +185,31 @@ class Figures(SearchBase):
         return tuple(sorted(looks, key=lambda look: (look.worker.instance_name, look.worker.id)))
 
 
-def _tenants_by_handler(looks: Iterable[WorkerLook]) -> Mapping[str, set[str | None]]:
-    """Return whose tasks the workers that live take, by handler: those of a tenant, or of all for None."""
-    tenants: dict[str, set[str | None]] = {}
-    for look in looks:
-        if look.is_alive:
-            for handler in look.worker.handlers:
-                tenants.setdefault(handler, set()).add(look.worker.tenant_id)
-    return tenants
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What workers that live take, and whose: of a tenant, or of all for None."""
+
+    handlers: Mapping[str, AbstractSet[str | None]]
+    nodes: AbstractSet[tuple[TopicNode, str | None]]
+
+    async def has_all(self, waits: HandlerWaits, handler_name: str, tenant_id: str | None) -> bool:
+        """Return whether each due task that needs a handler has a worker: one for all tenants, or one for its own."""
+        takers = self.handlers.get(handler_name, set())
+        if None in takers or (tenant_id is not None and tenant_id in takers):
+            return True
+        named = {taker for taker in takers if taker is not None}
+        if tenant_id is None and named and not await waits.has_others(handler_name, named):
+            return True
+        if not self.nodes:
+            return False
+        return not await waits.has_others_at_the_head(handler_name, named, self.nodes)
 
 
-async def _is_served(
-    waits: HandlerWaits, handler_name: str, takers: AbstractSet[str | None], tenant_id: str | None
-) -> bool:
-    """Return whether each due task that needs a handler has a worker: one for all tenants, or one for its own."""
-    if None in takers or (tenant_id is not None and tenant_id in takers):
-        return True
-    named = {taker for taker in takers if taker is not None}
-    if tenant_id is not None or not named:
-        return False
-    return not await waits.has_others(handler_name, named)
+def _served(looks: Iterable[WorkerLook]) -> _Served:
+    handlers: dict[str, set[str | None]] = {}
+    nodes: set[tuple[TopicNode, str | None]] = set()
+    for worker in (look.worker for look in looks if look.is_alive):
+        for handler in worker.handlers:
+            handlers.setdefault(handler, set()).add(worker.tenant_id)
+        nodes |= {(node, worker.tenant_id) for node in worker.nodes}
+    return _Served(handlers, nodes)

@@ -30,7 +30,7 @@ from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, fetched, settled
 from kikwiflow_worker.store.mongo.sealing import Sealing
 
-UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": ""}
+UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": "", "fetchedAt": ""}
 """What every way out of LOCKED unsets (protocol R3)."""
 
 ARRIVAL_GRACE = timedelta(seconds=5)

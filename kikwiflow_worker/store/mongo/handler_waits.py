@@ -4,13 +4,16 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
+from kikwiflow_worker.model.runtime import TopicNode
 from kikwiflow_worker.model.texts import check_texts
+from kikwiflow_worker.store.mongo.codec import encode_topic_node
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, settled
 from kikwiflow_worker.store.mongo.windows import MAX_TIME_MS
 from kikwiflow_worker.store.search import COUNT_CAP, Count
 
 _MAX_HANDLERS = 200
+_HEAD = 100
 _PRIORITIES = list(range(10))
 
 
@@ -60,6 +63,39 @@ class HandlerWaits:
             self._tasks.find_one(of_others, {"_id": 1}, hint="fair_claim", max_time_ms=MAX_TIME_MS)
         )
         return row is not None
+
+    async def has_others_at_the_head(
+        self,
+        handler_name: str,
+        tenants: Collection[str],
+        nodes: Collection[tuple[TopicNode, str | None]],
+    ) -> bool:
+        """Return whether one of the ``_HEAD`` oldest tasks that need a handler is of none of these tenants and at no such node.
+
+        What is served goes away, so a task that is not comes to the head in time; a look at all has no end.
+
+        Args:
+            nodes: Each with the tenant whose tasks are taken there, or None for those of all.
+        """
+        due = {**self._due, **self._of_handler, "handlerName": handler_name}
+        at_nodes = [
+            {
+                "topicNode": encode_topic_node(node),
+                **({} if tenant is None else {"tenantId": tenant}),
+            }
+            for node, tenant in nodes
+        ]
+        pipeline = [
+            {"$match": due},
+            {"$sort": {"claimableAt": 1}},
+            {"$limit": _HEAD},
+            {"$match": {"$nor": [{"tenantId": {"$in": sorted(tenants)}}, *at_nodes]}},
+            {"$limit": 1},
+        ]
+        cursor = await settled(
+            self._tasks.aggregate(pipeline, hint=self._index, maxTimeMS=MAX_TIME_MS)
+        )
+        return bool(await cursor.to_list(1))
 
     async def _least(self, found: Document, name: str) -> Any:
         """Return the least value of a field; None if there is no row."""

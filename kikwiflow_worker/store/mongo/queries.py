@@ -20,6 +20,8 @@ from kikwiflow_worker.store.mongo.codec import (
     decode_incident,
     decode_instance,
     decode_row,
+    decode_topic_node,
+    encode_topic_node,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
@@ -342,6 +344,8 @@ def encode_worker(record: WorkerRecord) -> Document:
         document["eventLoopLagSeconds"] = record.event_loop_lag_s
     if record.is_external:
         document |= {"isExternal": True, "busySeconds": record.busy_s}
+    if record.nodes:
+        document["nodes"] = [encode_topic_node(node) for node in record.nodes]
     if record.tenant_id is not None:
         # Workers of two tenants can have one name.
         own_id = f"{quote(record.tenant_id, safe='')}:{record.id}"
@@ -365,6 +369,7 @@ def decode_worker(row: Document) -> WorkerRecord:
         handlers=tuple(row["handlers"]),
         event_loop_lag_s=row.get("eventLoopLagSeconds"),
         is_external=row.get("isExternal", False),
+        nodes=tuple(map(decode_topic_node, row.get("nodes", ()))),
         tenant_id=row.get("tenantId"),
         busy_s=row.get("busySeconds", 0.0),
     )
