@@ -2,7 +2,7 @@
 
 python -m tests.compat.freeze
 
-Documents that no codec writes (definitions, completions) are written by hand.
+Documents that no codec writes (definitions, completions), and sealed ones, whose nonces are random, are written by hand.
 
 For a new schema version: name its folder here, and keep the folders of the older versions.
 """

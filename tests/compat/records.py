@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -66,9 +67,11 @@ from kikwiflow_worker.store.mongo.codec import (
 from kikwiflow_worker.store.mongo.definitions import decode_definition
 from kikwiflow_worker.store.mongo.queries import decode_completion, decode_worker, encode_worker
 from kikwiflow_worker.store.mongo.relay_documents import decode_event
+from kikwiflow_worker.store.mongo.sealing import Sealing
 from kikwiflow_worker.store.mongo.work_reports import decode_report, encode_report
 from kikwiflow_worker.store.relay import RelayStatus, StoredEvent
 from kikwiflow_worker.store.views import CompletedExternalTask, WorkerRecord
+from tests.support.sealed import RING
 
 SOURCE = (
     '{"defaultStartPoint":"START","flowNodes":{"END":{"type":"DEFAULT_END_EVENT"},'
@@ -97,6 +100,9 @@ VARIABLES: dict[str, Any] = {
 }
 
 
+SEALING = Sealing(RING)
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A collection: how its values become documents, if a codec writes them, and come back."""
@@ -122,6 +128,9 @@ KINDS: Mapping[str, Kind] = {
     "completed_external_tasks": Kind(None, decode_completion),
     "workers": Kind(encode_worker, decode_worker),
     "outbox_events": Kind(None, lambda row: decode_event(row, None)),
+    "incidents_sealed": Kind(None, partial(decode_incident, sealing=SEALING)),
+    "executable_tasks_sealed": Kind(None, partial(decode_task, sealing=SEALING)),
+    "outbox_events_sealed": Kind(None, partial(decode_event, sealing=SEALING)),
 }
 
 EVENT: dict[str, Any] = {
@@ -586,6 +595,29 @@ RECORDS: Mapping[str, Mapping[str, object]] = {
             last_error="OSError: the receiver answered 503",
         ),
         "relayed": StoredEvent(**EVENT, status=RelayStatus.RELAYED, relayed_at=LATER),
+    },
+    "incidents_sealed": {"failed-job": an_incident(IncidentType.FAILED_JOB)},
+    "executable_tasks_sealed": {
+        "failed": a_task(
+            TaskType.STANDARD,
+            **waiting(status=TaskStatus.ERROR, epoch=3, attempts=3, error="the scales are broken"),
+        ),
+    },
+    "outbox_events_sealed": {
+        "retrying": StoredEvent(
+            **{
+                **EVENT,
+                "type": "INCIDENT_CREATED",
+                "payload": {
+                    "message": "ValueError: the scales are broken",
+                    "variables": {"amount": Decimal("120.50")},
+                },
+            },
+            status=RelayStatus.RETRYING,
+            attempts=1,
+            failed_at=AT,
+            last_error="OSError: the receiver answered 503",
+        ),
     },
     "workers": {
         "worker": WorkerRecord(

@@ -18,8 +18,10 @@ from kikwiflow_worker.store.mongo.relay_documents import (
     WAITING,
     decode_event,
     held_of,
+    owner_of_slice,
     parse_sequence,
 )
+from kikwiflow_worker.store.mongo.sealing import Sealing, find_text
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.relay import (
@@ -138,7 +140,7 @@ class MongoRelayCare:
         with translated("listing slices"):
             rows = await self._slices.find({}).sort("_id", 1).to_list(SLICES)
         now = self._time.now()
-        return tuple(_slice_state(row, now) for row in rows)
+        return tuple(_slice_state(row, now, self._sealing) for row in rows)
 
     async def list_events(
         self, query: EventQuery, *, limit: int = 50, cursor: str | None = None
@@ -211,7 +213,7 @@ def _sequence_of(row: Document) -> Timestamp:
     return Timestamp(int(at.timestamp()), order)
 
 
-def _slice_state(row: Document, now: datetime) -> SliceState:
+def _slice_state(row: Document, now: datetime, sealing: Sealing | None) -> SliceState:
     is_paused = row["failures"] > 0 and "owner" not in row and row["claimableAt"] > now
     return SliceState(
         slice=row["_id"],
@@ -219,7 +221,7 @@ def _slice_state(row: Document, now: datetime) -> SliceState:
         failures=row["failures"],
         paused_until=row["claimableAt"] if is_paused else None,
         delivered_at=row.get("deliveredAt"),
-        last_error=row.get("lastError"),
+        last_error=find_text(sealing, owner_of_slice(row["_id"]), "lastError", row),
     )
 
 

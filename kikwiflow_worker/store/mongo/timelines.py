@@ -17,7 +17,7 @@ from kikwiflow_worker.store.mongo.keyset import (
 )
 from kikwiflow_worker.store.mongo.places import is_token
 from kikwiflow_worker.store.mongo.relay_documents import parse_sequence, sequence_text
-from kikwiflow_worker.store.mongo.sealing import Sealing
+from kikwiflow_worker.store.mongo.sealing import Sealing, find_text
 from kikwiflow_worker.store.mongo.search_base import MAX_PAGE, SearchBase
 from kikwiflow_worker.store.mongo.value_codec import decode_payload
 from kikwiflow_worker.store.mongo.windows import MAX_TIME_MS, every
@@ -100,7 +100,11 @@ class Timelines(SearchBase):
             if not await self._belongs(instance_id, tenant_id):
                 return Path(visits=(), flows=(), is_complete=False)
             rows = await self._path_events(instance_id)
-            visits = [visit for row in rows if (visit := _visit(row)) is not None]
+            visits = [
+                visit
+                for row in rows
+                if (visit := _visit(row, self._collections.sealing)) is not None
+            ]
             if not any(row["eventType"] == EventType.FLOW_NODE_FINISHED for row in rows):
                 visits = await self._completed(instance_id)
                 return Path(visits=tuple(visits[:PATH_CAP]), flows=(), is_complete=False)
@@ -213,7 +217,7 @@ def _rank(row: Document) -> int:
             return 3
 
 
-def _visit(row: Document) -> Visit | None:
+def _visit(row: Document, sealing: Sealing | None) -> Visit | None:
     """Return the visit that an event ended; None for an event that ends none."""
     payload = row["payload"]
     match row["eventType"]:
@@ -231,7 +235,7 @@ def _visit(row: Document) -> Visit | None:
         finished_at=payload[ended],
         status=NodeStatus(payload.get("nodeExecutionStatus", NodeStatus.SUCCESS)),
         interrupted_by=payload.get("interruptedByNodeDefinitionId"),
-        error=payload.get("errorMessage"),
+        error=find_text(sealing, row["_id"], "errorMessage", payload),
     )
 
 
