@@ -353,12 +353,14 @@ class SearchStore(Protocol):
         *,
         tenant_id: str | None = None,
         types: tuple[EventType, ...] = (),
+        newest_first: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[TimelineEvent]:
         """Return what happened to an instance, running or ended, in its order; what is stored depends on the event level.
 
-        After the last page, the ``cursor`` of its last event goes on with what happens afterwards.
+        The ``cursor`` of an event, from whichever page, goes on with what happened after it, and with ``newest_first`` with
+        what happened before. So after the last page in order, that of its last event gives what happens afterwards.
         """
         ...
 

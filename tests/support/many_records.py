@@ -12,6 +12,7 @@ from typing import Any
 
 from bson import encode
 from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
@@ -90,6 +91,16 @@ def fill(data: Database[Any], size: Size) -> None:
     )
     _insert(data.outbox_events, _many({}, _own_event, size.open_tasks))
     _add_the_few(data)  # fmt: skip
+
+
+def add_long_timeline(data: Database[Any], instance_id: str, length: int) -> None:
+    """Store many events of one instance, ``long-00000000`` and so on."""
+
+    def own(number: int) -> Json:
+        place = {"_id": f"long-{number:08d}", "processInstanceId": instance_id}
+        return {**_own_event(number), **place, "sequence": Timestamp(number + 1, 1)}
+
+    _insert(data.outbox_events, _many({}, own, length))
 
 
 def version_of(number: int) -> str:

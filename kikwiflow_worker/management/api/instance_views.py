@@ -20,6 +20,7 @@ from kikwiflow_worker.management.api.shapes import (
     Body,
     CountShape,
     Cursor,
+    EventOrder,
     ExternalTaskShape,
     Id,
     IncidentShape,
@@ -257,17 +258,23 @@ async def list_events(
     instance_id: Id,
     *,
     type: Annotated[list[EventType], Query(description="Only these.")] = [],  # noqa: A002, B006 - FastAPI copies it
+    order: Annotated[EventOrder, Query(description="Which come first.")] = EventOrder.OLDEST,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> PageOf[EventShape]:
     """List what happened to an instance, running or ended, in its order; what is stored depends on the setting ``events``.
 
-    Give the ``cursor`` of the last event again later to see what has happened since.
+    The ``cursor`` of any event goes on behind it in the given order: with ``oldest`` to what happened after it, with
+    ``newest`` to what happened before. Give that of the latest event again later to see what has happened since.
     """
     instance = await instances.get_instance(caller.services, instance_id)
     policy = await policy_of(caller, instance)
     page = await caller.services.searches.list_events(
-        instance_id, types=tuple(type), limit=limit, cursor=cursor
+        instance_id,
+        types=tuple(type),
+        newest_first=order is EventOrder.NEWEST,
+        limit=limit,
+        cursor=cursor,
     )
     items = [event_shape(entry, policy) for entry in page.items]
     return PageOf(items=items, next_cursor=page.next_cursor)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from types import UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
@@ -49,6 +50,13 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Rows of a page.")]
 Cursor = Annotated[
     str | None, Query(max_length=1000, description="The nextCursor of the page before.")
 ]
+
+
+class EventOrder(StrEnum):
+    """Which events come first."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
 
 
 NOT_BLANK = r"\S"
