@@ -16,7 +16,7 @@ Counts stop at a cap and say so: ``Count``.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kikwiflow_worker.model.events import EventType, NodeStatus, OutboxEvent
 from kikwiflow_worker.model.runtime import (
@@ -47,6 +47,14 @@ PATH_CAP = 1_000
 
 RUNNING = (InstanceStatus.ACTIVE, InstanceStatus.SUSPENDED, InstanceStatus.CANCELLING)
 ENDED = (InstanceStatus.COMPLETED, InstanceStatus.CANCELLED)
+
+
+T = TypeVar("T")
+
+
+def only(value: T | None) -> tuple[T, ...]:
+    """Return what a search is narrowed to: one value, or nothing at all."""
+    return () if value is None else (value,)
 
 
 @dataclass(frozen=True, slots=True)

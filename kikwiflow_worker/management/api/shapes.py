@@ -244,8 +244,8 @@ class InstanceShape(Shape):
         )
 
 
-class TaskShape(Shape):
-    """An executable task: work that is due, waits or runs."""
+class RowShape(Shape):
+    """What tasks and incidents have in common: what they are, and where."""
 
     id: str
     type: str
@@ -254,6 +254,12 @@ class TaskShape(Shape):
     instance_id: str = Field(alias="processInstanceId")
     definition_id: str = Field(alias="processDefinitionId")
     created_at: datetime
+    tenant_id: str | None
+
+
+class TaskShape(RowShape):
+    """An executable task: work that is due, waits or runs."""
+
     due_at: datetime | None = Field(alias="dueDate")
     claimable_at: datetime | None
     worker_id: str | None
@@ -264,7 +270,6 @@ class TaskShape(Shape):
     error: str | None
     handler_name: str | None
     priority: int
-    tenant_id: str | None
 
     @classmethod
     def of(cls, task: ExecutableTask, policy: VariablePolicy) -> "TaskShape":
@@ -273,20 +278,12 @@ class TaskShape(Shape):
         return cls.model_validate(shown, by_name=True, by_alias=False)
 
 
-class ExternalTaskShape(Shape):
+class ExternalTaskShape(RowShape):
     """A wait that someone outside ends."""
 
-    id: str
-    type: str
-    status: str
-    node_id: str = Field(alias="taskDefinitionId")
-    instance_id: str = Field(alias="processInstanceId")
-    definition_id: str = Field(alias="processDefinitionId")
-    created_at: datetime
     name: str | None
     description: str | None
     assignee: str | None
-    tenant_id: str | None
     correlation_key: str | None
     display_name: str | None
     match_policy: str | None
@@ -300,20 +297,12 @@ class ExternalTaskShape(Shape):
         return cls.model_validate(task, by_name=True, by_alias=False)
 
 
-class IncidentShape(Shape):
+class IncidentShape(RowShape):
     """A failure that waits for a person, or did."""
 
-    id: str
-    type: str
-    status: str
     message: str
     stack_trace: str
-    instance_id: str = Field(alias="processInstanceId")
-    definition_id: str = Field(alias="processDefinitionId")
     task_id: str = Field(alias="executionId")
-    node_id: str = Field(alias="taskDefinitionId")
-    created_at: datetime
-    tenant_id: str | None
     resolved_at: datetime | None
     resolved_by: str | None
 
