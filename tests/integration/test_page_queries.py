@@ -1,24 +1,18 @@
 """What the server examines for each page of the dashboard, as its own profiler counts it, among many rows."""
 
-import asyncio
 import json
 import os
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from pymongo import MongoClient
 from pymongo.database import Database
 
-from kikwiflow_worker.clock import SystemClock
-from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
-from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.mongo.timelines import _cursor
 from kikwiflow_worker.store.search import EXAMINED_PER_COUNT
 from tests.support.definitions import a_file, a_start, a_task, an_end
 from tests.support.management import manage
-from tests.support.many_records import RARE, Size, add_long_timeline, fill
+from tests.support.many_records import RARE, Size, add_long_timeline, filled_database
 from tests.support.mongo import MongoServer
 from tests.support.profiler import profiled
 
@@ -55,24 +49,13 @@ PAGES = (
 @pytest.fixture(scope="module")
 def filled(mongo_server: MongoServer) -> Iterator[Database[Json]]:
     """Return a database of this module, full of rows."""
-    name = f"kikwi_test_{uuid4().hex[:12]}"
-
-    async def prepare() -> None:
-        store = MongoStore.open(mongo_server.uri, name, clock=SystemClock())
-        await store.prepare()
-        await store.close()
-
-    asyncio.run(prepare())
-    with MongoClient[Json](mongo_server.uri) as client:
-        database = client.get_database(name, codec_options=CODEC_OPTIONS)
-        fill(database, SIZE)
+    with filled_database(mongo_server.uri, SIZE) as database:
         for row in database.process_definitions.find({}, {"key": 1}):
             nodes = [a_task(f"node-{number}", "END") for number in range(NODES)]
             file = a_file(a_start("node-0"), *nodes, an_end(), key=row["key"])
             source = {"$set": {"source": json.dumps(file)}}
             database.process_definitions.update_one({"_id": row["_id"]}, source)
         yield database
-        client.drop_database(name)
 
 
 async def test_no_page_examines_more_than_its_rows_may_cost(

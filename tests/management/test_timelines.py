@@ -1,38 +1,24 @@
 """Timelines, paths and figures of real processes, with and without stored events."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from bson.timestamp import Timestamp
-from pymongo.database import Database
 
 from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH
-from kikwiflow_worker.model.events import EventLevel, EventType, NodeStatus
+from kikwiflow_worker.model.events import EventType, NodeStatus
 from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.codec import encode_task
-from kikwiflow_worker.store.mongo.outbox import OutboxOptions
-from kikwiflow_worker.store.mongo.store import StoreOptions
 from kikwiflow_worker.store.search import Count, SearchStore, Standing
 from kikwiflow_worker.store.views import WorkerRecord
 from tests.support.definitions import Json, a_node, a_start, an_end
-from tests.support.management import PARCEL, Managed, manage
-from tests.support.mongo import MongoServer
+from tests.support.management import PARCEL, Managed, recorded
 from tests.support.profiler import profiled
 from tests.support.stores import a_task
 
 pytestmark = pytest.mark.mongo
-
-
-@pytest.fixture
-async def recorded(
-    mongo_server: MongoServer, data: Database[dict[str, Any]]
-) -> AsyncIterator[Managed]:
-    """Return the application with all events stored."""
-    options = StoreOptions(outbox=OutboxOptions(EventLevel.FULL))
-    async with manage(mongo_server.uri, data, options=options) as managed:
-        yield managed
+__all__ = ["recorded"]
 
 
 def searches_of(managed: Managed) -> SearchStore:

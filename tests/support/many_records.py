@@ -4,19 +4,24 @@ All of it is written as raw documents. Beside the many there are ``FEW`` rows of
 order they lie behind all others.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
+from uuid import uuid4
 
 from bson import encode
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
+from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
+from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.runtime import (
     Attachment,
     HostKind,
@@ -32,6 +37,7 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_task,
 )
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
+from kikwiflow_worker.store.mongo.store import MongoStore
 from tests.support.stores import (
     FAR_AWAY,
     LONG_AGO,
@@ -63,6 +69,24 @@ class Size:
 
     instances: int
     open_tasks: int
+
+
+@contextmanager
+def filled_database(uri: str, size: Size) -> Iterator[Database[Json]]:
+    """Give a prepared database full of rows, and drop it afterwards."""
+    name = f"kikwi_test_{uuid4().hex[:12]}"
+
+    async def prepare() -> None:
+        store = MongoStore.open(uri, name, clock=SystemClock())
+        await store.prepare()
+        await store.close()
+
+    asyncio.run(prepare())
+    with MongoClient[Json](uri) as client:
+        database = client.get_database(name, codec_options=CODEC_OPTIONS)
+        fill(database, size)
+        yield database
+        client.drop_database(name)
 
 
 def fill(data: Database[Any], size: Size) -> None:
