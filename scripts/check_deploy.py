@@ -61,7 +61,7 @@ SETTINGS = frozenset(
 )
 
 
-# --- what several checks share --------------------------------------------------------------------------------------------
+# --- what several checks share ---------------------------------------------------------------------------------------
 
 
 def schema_findings(document: object, schema: str) -> Findings:

@@ -11,7 +11,6 @@ from fastapi import Request
 from pymongo.database import Database
 
 from kikwiflow_worker.management.identity import Identity, Role
-from kikwiflow_worker.management.web import instance_page
 from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import IncidentStatus, InstanceStatus, TaskStatus
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
@@ -20,7 +19,7 @@ from kikwiflow_worker.store.views import IncidentQuery, TaskQuery
 from tests.support.definitions import a_node, a_start, a_task, an_end
 from tests.support.management import PARCEL_NODES, Managed, manage, managed, recorded
 from tests.support.mongo import MongoServer
-from tests.support.pages import BROWSER, Element, fields_of, look, read_page, submit
+from tests.support.pages import BROWSER, Element, fields_of, look, read_page, submit, titles_of
 from tests.support.xss import HOSTILE
 
 pytestmark = pytest.mark.mongo
@@ -52,49 +51,6 @@ async def test_an_instance_shows_where_it_stands_and_the_path_it_took(recorded: 
     titles = titles_of(page)
     assert titles[-1] == "Started"
     assert "Finished" in titles
-
-
-def titles_of(page: Element) -> list[str]:
-    return [each.one("strong").text for each in page.one("ol", class_="timeline").all("li")]
-
-
-async def test_the_timeline_begins_with_the_newest_and_goes_on_either_way(
-    recorded: Managed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    instance = await recorded.an_ended_parcel()
-    whole = titles_of(await look(recorded, f"/instances/{instance.id}"))
-    monkeypatch.setattr(instance_page, "EVENTS", 3)
-
-    newest = await look(recorded, f"/instances/{instance.id}")
-    oldest = await follow(recorded, newest, "Oldest first")
-    backward = await read_on(recorded, newest, "Earlier events")
-    forward = await read_on(recorded, oldest, "Later events")
-
-    assert titles_of(newest) == whole[:3]
-    assert whole[0] == titles_of(forward[-1])[-1] == "Ended"
-    assert len(backward) > 2
-    for pages in (backward, forward):
-        assert sorted(title for page in pages for title in titles_of(page)) == sorted(whole)
-    for label, page, first in (
-        ("First events", forward[-1], oldest),
-        ("Newest first", forward[-1], newest),
-        ("Newest events", backward[-1], newest),
-    ):
-        assert titles_of(await follow(recorded, page, label)) == titles_of(first)
-
-
-async def follow(managed: Managed, page: Element, label: str) -> Element:
-    (found,) = (each for each in page.all("a") if each.text == label)
-    address = found.attributes["href"]
-    return await look(managed, address.removeprefix("/dashboard").partition("#")[0])
-
-
-async def read_on(managed: Managed, page: Element, label: str) -> list[Element]:
-    """Return a page and those behind it."""
-    pages = [page]
-    while any(each.text == label for each in pages[-1].all("a")):
-        pages.append(await follow(managed, pages[-1], label))
-    return pages
 
 
 async def test_an_ended_instance_is_shown_without_anything_to_do(recorded: Managed) -> None:

@@ -116,3 +116,8 @@ async def submit(managed: Managed, path: str, **given: str) -> httpx.Response:
     form = (await look(managed, path)).one("form", method="post")
     address = form.attributes.get("action", f"/dashboard{path}")
     return await managed.http.post(address, data=fields_of(form) | given, headers=BROWSER)
+
+
+def titles_of(page: Element) -> list[str]:
+    """Return what the entries of a timeline say, in their order."""
+    return [each.one("strong").text for each in page.one("ol", class_="timeline").all("li")]
