@@ -15,7 +15,8 @@ from bson import json_util
 from bson.binary import UuidRepresentation
 
 from kikwiflow_worker.store.mongo.collections import SCHEMA_VERSION
-from tests.compat.records import KINDS, RECORDS
+from tests.compat.kinds import KINDS
+from tests.compat.records import RECORDS
 
 FOLDER = Path(__file__).parent / f"schema-{SCHEMA_VERSION}"
 OPTIONS = json_util.JSONOptions(
