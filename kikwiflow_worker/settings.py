@@ -329,7 +329,8 @@ def load_settings(
     settings = _validate(given, problems)
     if settings is None or problems:
         raise ConfigurationError(
-            "the settings are not valid:\n" + "\n".join(f"  - {each}" for each in problems)
+            "the settings are not valid:\n"
+            + "\n".join(f"  - {mask_credentials(each)}" for each in problems)
         )
     return settings
 
