@@ -20,7 +20,7 @@ from uuid import uuid4
 from kikwiflow_worker import __version__
 from kikwiflow_worker.clock import Clock, SystemClock
 from kikwiflow_worker.engine.retries import RetryDefaults
-from kikwiflow_worker.errors import DefinitionError, OperationError
+from kikwiflow_worker.errors import DefinitionError
 from kikwiflow_worker.model.definition import ProcessDefinition
 from kikwiflow_worker.model.runtime import ExecutableTask, ExternalTask, Incident, ProcessInstance
 from kikwiflow_worker.operations import (
@@ -30,6 +30,7 @@ from kikwiflow_worker.operations import (
     incidents,
     instances,
     migration,
+    waiting,
 )
 from kikwiflow_worker.operations import variables as variable_changes
 from kikwiflow_worker.operations.correlation import Correlation, CorrelationRequest
@@ -48,9 +49,6 @@ from kikwiflow_worker.tracing.export import TraceExport, tracing_to
 from kikwiflow_worker.tracing.protocol import NO_TRACING, Tracing
 from kikwiflow_worker.worker.handlers import HandlerRuntime
 from kikwiflow_worker.worker.registry import registry_of
-
-_FIRST_LOOK_S = 0.02
-_LONGEST_PAUSE_S = 0.5
 
 Handlers = Iterable[ModuleType | Callable[..., object]]
 
@@ -234,19 +232,9 @@ class Kikwiflow:
             OperationError: It has not ended within ``timeout_s`` seconds; the message says where it rests.
             NotFoundError: There is none.
         """
-        deadline = self._clock.monotonic() + timeout_s
-        pause = _FIRST_LOOK_S
-        while True:
-            instance = await self.get_instance(instance_id)
-            if instance.ended_at is not None:
-                return instance
-            if not self._clock.monotonic() < deadline:  # nor ever, if it is no number
-                where = await instances.whereabouts(self.services, instance)
-                raise OperationError(
-                    f"instance {instance.id} has not ended within {timeout_s} s; it is at {where}"
-                )
-            await self._clock.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+        return await waiting.wait_for_end(
+            self.services, self._clock, instance_id, timeout_s=timeout_s
+        )
 
     async def set_variables(
         self, instance_id: str, values: Mapping[str, object], *, actor: str | None = None

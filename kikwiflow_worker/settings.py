@@ -115,8 +115,8 @@ class Settings(BaseModel):
     )
     encryption_key_file: UserPath | None = Field(
         None,
-        description="File with the keys that values of variables are encrypted with, one on each line, the newest first. "
-        "Needs the extra `crypto`.",
+        description="File with the keys that values of variables and texts of errors are encrypted with, one on each line, the "
+        "newest first. Needs the extra `crypto`.",
     )
     allow_standalone: bool = Field(
         default=False,
@@ -329,7 +329,8 @@ def load_settings(
     settings = _validate(given, problems)
     if settings is None or problems:
         raise ConfigurationError(
-            "the settings are not valid:\n" + "\n".join(f"  - {each}" for each in problems)
+            "the settings are not valid:\n"
+            + "\n".join(f"  - {mask_credentials(each)}" for each in problems)
         )
     return settings
 

@@ -16,14 +16,26 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import yaml
-from prometheus_client import CollectorRegistry
-
-from kikwiflow_worker.management.request_log import RequestMetrics
-from kikwiflow_worker.telemetry import Metrics
+from deploy_files import (
+    Document,
+    Findings,
+    SkippedCheckError,
+    load,
+    parse_dockerfile,
+    parse_unit,
+    seconds,
+)
+from deploy_monitoring import (
+    alert_expressions,
+    check_alerts,
+    check_expressions,
+    check_scaling,
+    exported_metrics,
+    panel_expressions,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -48,49 +60,8 @@ SETTINGS = frozenset(
     }
 )
 
-Document = dict[str, Any]
-Findings = list[str]
 
-
-class SkippedCheckError(Exception):
-    """A check cannot be made here; its text says why."""
-
-
-# --- values and files ------------------------------------------------------------------------------------------------
-
-
-def seconds(text: str | int) -> float:
-    """Return a length as systemd and compose write it ("35", "35s", "1min 30s", "1m30s") in seconds."""
-    units = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-    parts = re.findall(r"(\d+)\s*([a-z]*)", str(text))
-    if not parts or any(unit not in units for _, unit in parts):
-        raise ValueError(f"not a length of time: {text!r}")
-    return sum(int(number) * units[unit] for number, unit in parts)
-
-
-def load(path: Path) -> list[Document]:
-    """Return all documents of a YAML file."""
-    return [document for document in yaml.safe_load_all(path.read_text("utf-8")) if document]
-
-
-def parse_unit(text: str) -> dict[str, list[str]]:
-    """Return the settings of a unit file by name; a name may occur several times, and no name is in two sections."""
-    settings: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        if line and line[0] not in "#;[":
-            name, _, value = line.partition("=")
-            settings.setdefault(name.strip(), []).append(value.strip())
-    return settings
-
-
-def parse_dockerfile(text: str) -> list[tuple[str, str]]:
-    """Return the instructions of a Dockerfile as (name, arguments), continuation lines joined, comments dropped."""
-    lines = [
-        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
-    ]
-    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
-    pairs = (line.strip().partition(" ") for line in joined.splitlines())
-    return [(name.upper(), arguments.strip()) for name, _, arguments in pairs]
+# --- what several checks share ---------------------------------------------------------------------------------------
 
 
 def schema_findings(document: object, schema: str) -> Findings:
@@ -412,88 +383,6 @@ def check_agreement(unit: str, dockerfile: str, deployment: Document) -> Finding
     if image["EXPOSE"] != port:
         findings.append(f"the image exposes {image['EXPOSE']}, the Deployment {port}")
     return findings
-
-
-# --- monitoring ------------------------------------------------------------------------------------------------------
-
-
-def exported_metrics() -> dict[str, frozenset[str]]:
-    """Return the names of all series that workers and management servers export, with their labels."""
-    registry = CollectorRegistry()
-    Metrics(registry, version="", instance="")
-    RequestMetrics(registry)
-    # The registry has no public list of the names in it.
-    collectors = registry._names_to_collectors
-    added = {"instance", "job", "le"}
-    return {name: frozenset({*each._labelnames, *added}) for name, each in collectors.items()}
-
-
-def check_expressions(expressions: dict[str, str], exported: dict[str, frozenset[str]]) -> Findings:
-    """Report names of series and labels that nobody exports, in expressions by where they are."""
-    findings = []
-    for where, expression in expressions.items():
-        known = frozenset[str]()
-        for name, selector in re.findall(r"(kikwiflow_\w+)\s*(\{[^}]*\})?", expression):
-            if name not in exported:
-                findings.append(f"{where}: nobody exports {name}")
-                continue
-            known |= exported[name]
-            findings += [
-                f"{where}: {name} has no label {label}"
-                for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selector)
-                if label not in exported[name]
-            ]
-        if "kikwiflow_" not in expression:
-            findings.append(f"{where}: {expression!r} names no series of ours")
-        for labels in re.findall(r"by\s*\(([^)]*)\)", expression):
-            for label in filter(None, re.split(r"[\s,]+", labels)):
-                if known and label not in known:
-                    findings.append(f"{where}: grouped by {label}, which none of its series has")
-    return findings
-
-
-def alert_expressions(document: Document) -> dict[str, str]:
-    """Return the expressions of alert rules by the names of their alerts."""
-    return {rule["alert"]: rule["expr"] for group in document["groups"] for rule in group["rules"]}
-
-
-def check_alerts(document: Document) -> Findings:
-    """Report alerts that do not say how grave they are, what is the matter and what to do."""
-    return [
-        f"{rule['alert']}: {section}.{field} is missing"
-        for group in document["groups"]
-        for rule in group["rules"]
-        for section, field in (
-            ("labels", "severity"),
-            ("annotations", "summary"),
-            ("annotations", "action"),
-        )
-        if not rule.get(section, {}).get(field)
-    ]
-
-
-def panel_expressions(document: Document) -> dict[str, str]:
-    """Return the expressions of a Grafana dashboard by the titles of their panels."""
-    return {
-        f"{panel['title']} {target['refId']}": target["expr"]
-        for panel in document["panels"]
-        for target in panel.get("targets", ())
-    }
-
-
-def check_scaling(document: Document, deployment: Document) -> Findings:
-    """Compare a ScaledObject with the Deployment that it scales, and its queries with what is exported."""
-    findings = []
-    target = document["spec"]["scaleTargetRef"]["name"]
-    if target != deployment["metadata"]["name"]:
-        findings.append(f"keda: there is no Deployment {target}")
-    if document["spec"]["minReplicaCount"] < 1:
-        findings.append("keda: minReplicaCount must be at least 1: a timer needs a worker")
-    queries = {
-        f"keda trigger {number}": trigger["metadata"]["query"]
-        for number, trigger in enumerate(document["spec"]["triggers"])
-    }
-    return findings + check_expressions(queries, exported_metrics())
 
 
 def check_exit_codes(readme: str, errors: str) -> Findings:

@@ -99,7 +99,7 @@ Examples:
 @connection_options
 @click.pass_context
 def reencrypt(context: click.Context, *, batch: int, as_json: bool) -> None:
-    """Encrypt every stored variable with the first key of the file, or store it plain if that says so.
+    """Encrypt every stored variable and text of an error with the first key of the file, or store them plain if that says so.
 
     Workers may run meanwhile, and must all have the file as it is now: what one writes with another key behind this
     command's back stays so. It can be repeated: a run that was interrupted goes on. Exits with 1 if a value is left as it

@@ -16,6 +16,10 @@ SYSTEM_ACTOR = "__KIKWIFLOW_SYSTEM__"
 """The actor of what the engine does by itself."""
 
 
+EVENT_TEXTS = ("message", "errorMessage", "errorStackTrace")
+"""Fields of payloads that a handler wrote, and that may quote values of variables."""
+
+
 class EventLevel(StrEnum):
     """Which events are stored."""
 

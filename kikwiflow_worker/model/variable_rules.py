@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from kikwiflow_worker.model.definition import DefinitionFile
-from kikwiflow_worker.model.events import EventType
+from kikwiflow_worker.model.events import EVENT_TEXTS, EventType
 from kikwiflow_worker.model.identity import Role
 from kikwiflow_worker.model.runtime import ProcessInstance
 from kikwiflow_worker.model.variables import Value, Variables
@@ -23,9 +23,6 @@ MASKED = None
 MASKED_TEXT = "(masked: the text may quote variables that are not shown here)"
 
 _ROLES = frozenset(role.value for role in Role)
-
-_TEXTS = frozenset({"message", "errorMessage", "errorStackTrace"})
-"""Fields of events that may quote values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +152,8 @@ def mask_event(
     if not names:
         return payload
     shown = dict(payload)
-    for field in _TEXTS & shown.keys():
-        if isinstance(text := shown[field], str):
+    for field in EVENT_TEXTS:
+        if isinstance(text := shown.get(field), str):
             shown[field] = mask_error(text) if field == "message" else MASKED_TEXT
     if isinstance(variables := shown.get("variables"), dict):
         shown["variables"] = mask(variables, names)

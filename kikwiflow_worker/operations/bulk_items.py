@@ -13,7 +13,7 @@ from kikwiflow_worker.model.bulk import BulkAction, BulkJob
 from kikwiflow_worker.model.runtime import InstanceStatus
 from kikwiflow_worker.operations import incidents, instances, migration
 from kikwiflow_worker.operations.services import Services
-from kikwiflow_worker.store.search import Count, IncidentSearch, InstanceSearch
+from kikwiflow_worker.store.search import Count, IncidentSearch, InstanceSearch, only
 
 _RUNNING = (InstanceStatus.ACTIVE, InstanceStatus.SUSPENDED)
 _STATUSES = {
@@ -78,7 +78,7 @@ async def read_items(services: Services, job: BulkJob, *, limit: int) -> Items:
 async def _query(services: Services, job: BulkJob) -> IncidentSearch | InstanceSearch | None:
     """Return the search for the job's items; None if there can be none."""
     chosen = job.filter
-    keys = () if chosen.definition_key is None else (chosen.definition_key,)
+    keys = only(chosen.definition_key)
     if job.action is BulkAction.RETRY_INCIDENTS:
         return IncidentSearch(
             definition_keys=keys,
@@ -90,7 +90,7 @@ async def _query(services: Services, job: BulkJob) -> IncidentSearch | InstanceS
         )
     query = InstanceSearch(
         definition_keys=keys,
-        business_keys=() if chosen.business_key is None else (chosen.business_key,),
+        business_keys=only(chosen.business_key),
         node_id=chosen.node_id,
         statuses=_STATUSES[job.action],
         tenant_id=job.tenant_id,

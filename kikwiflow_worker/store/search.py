@@ -16,7 +16,7 @@ Counts stop at a cap and say so: ``Count``.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kikwiflow_worker.model.events import EventType, NodeStatus, OutboxEvent
 from kikwiflow_worker.model.runtime import (
@@ -47,6 +47,14 @@ PATH_CAP = 1_000
 
 RUNNING = (InstanceStatus.ACTIVE, InstanceStatus.SUSPENDED, InstanceStatus.CANCELLING)
 ENDED = (InstanceStatus.COMPLETED, InstanceStatus.CANCELLED)
+
+
+T = TypeVar("T")
+
+
+def only(value: T | None) -> tuple[T, ...]:
+    """Return what a search is narrowed to: one value, or nothing at all."""
+    return () if value is None else (value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,12 +361,14 @@ class SearchStore(Protocol):
         *,
         tenant_id: str | None = None,
         types: tuple[EventType, ...] = (),
+        newest_first: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[TimelineEvent]:
         """Return what happened to an instance, running or ended, in its order; what is stored depends on the event level.
 
-        After the last page, the ``cursor`` of its last event goes on with what happens afterwards.
+        The ``cursor`` of an event, from whichever page, goes on with what happened after it, and with ``newest_first`` with
+        what happened before. So after the last page in order, that of its last event gives what happens afterwards.
         """
         ...
 

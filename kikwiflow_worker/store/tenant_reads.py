@@ -235,6 +235,7 @@ class TenantSearchStore:
         *,
         tenant_id: str | None = None,
         types: tuple[EventType, ...] = (),
+        newest_first: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[TimelineEvent]:
@@ -242,7 +243,12 @@ class TenantSearchStore:
         if not self._may(tenant_id):
             return Page((), None)
         return await self._inner.list_events(
-            instance_id, tenant_id=self._tenant_id, types=types, limit=limit, cursor=cursor
+            instance_id,
+            tenant_id=self._tenant_id,
+            types=types,
+            newest_first=newest_first,
+            limit=limit,
+            cursor=cursor,
         )
 
     async def find_path(self, instance_id: str, *, tenant_id: str | None = None) -> Path:

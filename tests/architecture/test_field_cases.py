@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.field_cases import CASES, Case, MarkedTest, field_cases, marked_tests
+from tests.support.field_case_table import CASES, Case
+from tests.support.field_cases import MarkedTest, field_cases, marked_tests
 
 ALL = [f"S-{number:02}" for number in range(1, 89)]
 

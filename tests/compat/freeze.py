@@ -2,7 +2,7 @@
 
 python -m tests.compat.freeze
 
-Documents that no codec writes (definitions, completions) are written by hand.
+Documents that no codec writes (definitions, completions), and sealed ones, whose nonces are random, are written by hand.
 
 For a new schema version: name its folder here, and keep the folders of the older versions.
 """
@@ -15,7 +15,8 @@ from bson import json_util
 from bson.binary import UuidRepresentation
 
 from kikwiflow_worker.store.mongo.collections import SCHEMA_VERSION
-from tests.compat.records import KINDS, RECORDS
+from tests.compat.kinds import KINDS
+from tests.compat.records import RECORDS
 
 FOLDER = Path(__file__).parent / f"schema-{SCHEMA_VERSION}"
 OPTIONS = json_util.JSONOptions(

@@ -22,7 +22,8 @@ from kikwiflow_worker.model.runtime import (
 )
 from kikwiflow_worker.store.mongo.collections import SCHEMA_VERSION
 from tests.compat.freeze import FOLDER, OPTIONS, paths
-from tests.compat.records import KINDS, RECORDS
+from tests.compat.kinds import KINDS
+from tests.compat.records import RECORDS
 
 FROZEN = [pytest.param(*each, id=f"{each[1]}/{each[2]}") for each in paths()]
 WRITTEN = [each for each in FROZEN if KINDS[str(each.values[1])].encode is not None]

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import pytest
 from pymongo import AsyncMongoClient
@@ -21,7 +20,7 @@ from kikwiflow_worker.model.unit_of_work import (
 from kikwiflow_worker.model.variables import SetVariable
 from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
-from tests.support.commands import CommandCounter
+from tests.support.commands import AttemptCounter, CommandCounter
 from tests.support.definitions import own_process
 from tests.support.groups import HAND_ON, commit_group, committed, put_claimed, step, unit_of
 from tests.support.mongo import MongoServer
@@ -47,23 +46,9 @@ pytestmark = pytest.mark.mongo
 GROUP = 32
 
 
-@dataclass(slots=True)
-class Attempts:
-    """Counts transaction attempts."""
-
-    made: int = 0
-    conflicts: int = 0
-
-    def transaction_attempted(self) -> None:
-        self.made += 1
-
-    def transaction_conflicted(self) -> None:
-        self.conflicts += 1
-
-
 @pytest.fixture
-def attempts() -> Attempts:
-    return Attempts()
+def attempts() -> AttemptCounter:
+    return AttemptCounter()
 
 
 @pytest.fixture
@@ -73,7 +58,10 @@ def counter() -> CommandCounter:
 
 @pytest.fixture
 async def store(
-    mongo_server: MongoServer, data: Database[Json], counter: CommandCounter, attempts: Attempts
+    mongo_server: MongoServer,
+    data: Database[Json],
+    counter: CommandCounter,
+    attempts: AttemptCounter,
 ) -> AsyncIterator[MongoStore]:
     """Return a store whose commands and attempts are counted."""
     client: AsyncMongoClient[Json] = AsyncMongoClient(mongo_server.uri, event_listeners=[counter])
@@ -104,17 +92,17 @@ async def test_a_lone_step_costs_what_its_documents_cost(
 
 @pytest.mark.parametrize("size", [2, GROUP])
 async def test_a_group_of_steps_costs_as_many_commands_as_one_step(
-    store: MongoStore, counter: CommandCounter, attempts: Attempts, size: int
+    store: MongoStore, counter: CommandCounter, attempts: AttemptCounter, size: int
 ) -> None:
     held = [one for _, _, one in await put_claimed(store, size)]
     units = [step(store, one) for one in held]
-    before = attempts.made
+    before = attempts.attempts
 
     with counter.counting() as sent:
         committed(await commit_group(store, *units))
 
     assert sent == ["delete", "insert", "commitTransaction"]
-    assert attempts.made - before == 1
+    assert attempts.attempts - before == 1
 
 
 async def test_handing_on_costs_one_read_for_the_group(
@@ -212,27 +200,29 @@ async def test_branches_that_end_together_cost_one_pull_of_their_join(
 
 
 async def test_a_lost_claim_costs_one_more_attempt_of_its_group(
-    store: MongoStore, attempts: Attempts
+    store: MongoStore, attempts: AttemptCounter
 ) -> None:
     held = [one for _, _, one in await put_claimed(store, GROUP)]
     await store.queue.release(held[7])
-    before = attempts.made
+    before = attempts.attempts
 
     await commit_group(store, *(step(store, one) for one in held))
 
-    assert attempts.made - before == 2
+    assert attempts.attempts - before == 2
 
 
-async def test_a_unit_to_blame_is_found_by_halving(store: MongoStore, attempts: Attempts) -> None:
+async def test_a_unit_to_blame_is_found_by_halving(
+    store: MongoStore, attempts: AttemptCounter
+) -> None:
     held = [one for _, _, one in await put_claimed(store, GROUP)]
     await put_task(store, id="there")
-    before = attempts.made
+    before = attempts.attempts
 
     units = [step(store, one, id="there" if n == 7 else new_id()) for n, one in enumerate(held)]
     await commit_group(store, *units)
 
     # The group, and at each of five levels the half with the culprit and the other one.
-    assert attempts.made - before == 1 + 2 * 5
+    assert attempts.attempts - before == 1 + 2 * 5
     assert attempts.conflicts == 0
 
 

@@ -3,10 +3,12 @@
 from tests.contract.test_child_writes import (
     test_a_child_s_end_releases_its_coordinator,
 )
+from tests.contract.test_group_arrivals import (
+    test_messages_that_were_kept_for_waits_of_a_group_are_tried_at_once,
+)
 from tests.contract.test_group_commits import (
     test_an_end_sees_the_variables_of_its_group_and_takes_everything_with_it,
     test_changes_that_cannot_be_merged_are_written_one_after_another,
-    test_messages_that_were_kept_for_waits_of_a_group_are_tried_at_once,
     test_variables_of_one_instance_are_merged_in_the_order_of_the_units,
 )
 from tests.contract.test_variables_in_store import (

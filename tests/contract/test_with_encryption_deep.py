@@ -5,6 +5,7 @@ import pytest
 from tests.contract.test_branches import *  # noqa: F403 - all of it
 from tests.contract.test_child_writes import *  # noqa: F403
 from tests.contract.test_commits import *  # noqa: F403
+from tests.contract.test_group_arrivals import *  # noqa: F403
 from tests.contract.test_group_commits import *  # noqa: F403
 from tests.contract.test_group_writes import *  # noqa: F403
 from tests.contract.test_handing_on import *  # noqa: F403

@@ -1,158 +1,35 @@
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from kikwiflow_worker.clock import SystemClock
-from kikwiflow_worker.model.runtime import ExecutableTask
-from kikwiflow_worker.model.unit_of_work import FailTask, OpenIncident, RescheduleTask
-from kikwiflow_worker.store.external_work import Fetch
-from kikwiflow_worker.store.mongo.store import MongoStore
-from kikwiflow_worker.store.views import TaskQuery, WorkerRecord
-from tests.support.cli import CommandLine, Json, restored_logging
-from tests.support.definitions import PROCESS_FOLDER, a_file, a_start, an_end
-from tests.support.own_mongod import own_mongod
-from tests.support.stores import WORKER, an_incident, claim, commit
+from tests.support.cli import CommandLine, restored_logging
+from tests.support.definitions import a_file, a_start, an_end
+from tests.support.scenes import (
+    EXTERNAL,
+    FAILING,
+    HANDLER,
+    WAITING,
+    BehindTheScenes,
+    kikwi,
+    process_file,
+    scenes,
+    started,
+)
+from tests.support.stores import WORKER
 
-__all__ = ["restored_logging"]
+__all__ = ["kikwi", "restored_logging", "scenes"]
 
 pytestmark = [pytest.mark.mongo, pytest.mark.usefixtures("restored_logging")]
 
-WAITING = "own-external-task"
-FAILING = "own-retryable-task"
-HANDLER = "weigh_parcel"
-EXTERNAL = "external/ann/php.1"
 NOBODY = "00000000-0000-0000-0000-000000000000"
-
-
-@dataclass(frozen=True, slots=True)
-class BehindTheScenes:
-    """Does to the database of a test what workers would do."""
-
-    uri: str
-    database: str
-
-    def hold_task(self) -> str:
-        """Let a worker hold the only task; return the task's id."""
-
-        async def act(store: MongoStore) -> str:
-            task = await _only_task(store)
-            await claim(store, task)
-            return task.id
-
-        return self._run(act)
-
-    def retry_later(self) -> str:
-        """Let the only task have failed once; return its id."""
-
-        async def act(store: MongoStore) -> str:
-            task = await _only_task(store)
-            guard = RescheduleTask(
-                claim=await claim(store, task),
-                due_at=store.runtime.now() + timedelta(hours=3),
-                attempts=1,
-                retries_left=1,
-                error="the scales are busy",
-            )
-            await commit(store, guards=(guard,))
-            return task.id
-
-        return self._run(act)
-
-    def fail_task(self) -> str:
-        """Let the only task have failed for good; return the incident's id."""
-
-        async def act(store: MongoStore) -> str:
-            task = await _only_task(store)
-            incident = an_incident(task, stack_trace="Traceback:\n  in weigh_parcel")
-            guard = FailTask(claim=await claim(store, task), attempts=2, error=incident.message)
-            await commit(store, OpenIncident(incident), guards=(guard,))
-            return incident.id
-
-        return self._run(act)
-
-    def record_fetch(self, topic: str, tenant_id: str | None = None) -> None:
-        """Let an external worker fetch a topic."""
-
-        async def act(store: MongoStore) -> str:
-            await store.external_work.record_fetch(
-                Fetch(
-                    worker_id=EXTERNAL,
-                    topics=frozenset({topic}),
-                    lock=timedelta(seconds=60),
-                    tenant_id=tenant_id,
-                )
-            )
-            return EXTERNAL
-
-        self._run(act)
-
-    def record_worker(self, *handlers: str) -> None:
-        """Let a worker with these handlers be alive."""
-
-        async def act(store: MongoStore) -> str:
-            now = store.runtime.now()
-            record = WorkerRecord(
-                id=WORKER, instance_name="w", host="host", pid=1, version="1", started_at=now,
-                seen_at=now, state="running", slots=10, running=2, handlers=handlers,
-                event_loop_lag_s=0.25,
-            )  # fmt: skip
-            await store.reads.record_worker(record)
-            return WORKER
-
-        self._run(act)
-
-    def _run(self, act: Callable[[MongoStore], Awaitable[str]]) -> str:
-        async def run() -> str:
-            store = MongoStore.open(self.uri, self.database, clock=SystemClock())
-            try:
-                await store.ping()
-                return await act(store)
-            finally:
-                await store.close()
-
-        return asyncio.run(run())
-
-
-async def _only_task(store: MongoStore) -> ExecutableTask:
-    (task,) = (await store.reads.list_tasks(TaskQuery())).items
-    return task
-
-
-@pytest.fixture
-def kikwi(mongo_uri: str, database_name: str) -> CommandLine:
-    return CommandLine(KIKWIFLOW_MONGODB_URI=mongo_uri, KIKWIFLOW_MONGODB_DATABASE=database_name)
-
-
-@pytest.fixture
-def scenes(mongo_uri: str, database_name: str) -> BehindTheScenes:
-    return BehindTheScenes(mongo_uri, database_name)
-
-
-def process_file(key: str) -> str:
-    return str(PROCESS_FOLDER / f"{key}.kikwi")
-
-
-def started(kikwi: CommandLine, key: str = WAITING, *more: str) -> Json:
-    """Deploy a process of ours and start it; return the instance."""
-    kikwi.json("deploy", process_file(key))
-    return kikwi.json("start", key, "--business-key", "ORDER-1", *more)
 
 
 def waiting_task(kikwi: CommandLine) -> str:
     """Start an instance that waits at an external task; return the task's id."""
     task_id: str = started(kikwi)["external_tasks"][0]["id"]
     return task_id
-
-
-def verdicts(kikwi: CommandLine) -> tuple[int, dict[str, str]]:
-    result = kikwi.run("doctor", "--json")
-    items = json.loads(result.stdout)["items"]
-    return result.exit_code, {item["check"]: item["verdict"] for item in items}
 
 
 def test_a_deployed_definition_is_listed(kikwi: CommandLine) -> None:
@@ -471,93 +348,3 @@ def test_an_external_worker_is_listed(kikwi: CommandLine, scenes: BehindTheScene
     table = kikwi.run("workers", COLUMNS="200").stdout
     assert "external, tenant red" in table
     assert "0/0" not in table
-
-
-def test_the_doctor_knows_topics_that_are_fetched(
-    kikwi: CommandLine, scenes: BehindTheScenes
-) -> None:
-    started(kikwi, FAILING)
-    scenes.record_worker("another_handler")
-    scenes.record_fetch(HANDLER, "red")
-    exit_code, found = verdicts(kikwi)
-    assert (exit_code, found["waiting tasks"]) == (1, "fail"), "it fetches those of its tenant only"
-
-    scenes.record_fetch(HANDLER)
-    exit_code, found = verdicts(kikwi)
-
-    assert (exit_code, set(found.values())) == (0, {"ok"})
-    assert "external workers that fetch tasks: 2" in kikwi.run("doctor").stdout
-
-
-def test_the_doctor_misses_a_worker_of_our_own_where_only_external_ones_live(
-    kikwi: CommandLine, scenes: BehindTheScenes
-) -> None:
-    started(kikwi, FAILING)
-    scenes.record_fetch(HANDLER)
-
-    exit_code, found = verdicts(kikwi)
-
-    assert exit_code == 1
-    assert (found["workers"], found["waiting tasks"]) == ("fail", "ok")
-
-
-def test_the_doctor_only_warns_of_a_new_database(kikwi: CommandLine) -> None:
-    exit_code, found = verdicts(kikwi)
-
-    assert exit_code == 0
-    assert (found["replica set"], found["schema"], found["transaction"]) == ("ok", "ok", "ok")
-    assert (found["definitions"], found["workers"]) == ("warn", "warn")
-
-
-def test_the_doctor_finds_work_that_no_live_worker_can_do(
-    kikwi: CommandLine, scenes: BehindTheScenes
-) -> None:
-    started(kikwi, FAILING)
-    scenes.record_worker("another_handler")
-
-    exit_code, found = verdicts(kikwi)
-
-    assert exit_code == 1
-    assert (found["workers"], found["waiting tasks"]) == ("ok", "fail")
-    assert HANDLER in kikwi.run("doctor").stdout
-
-
-def test_the_doctor_is_content_with_a_worker_that_can_do_the_work(
-    kikwi: CommandLine, scenes: BehindTheScenes
-) -> None:
-    started(kikwi, FAILING)
-    scenes.record_worker(HANDLER)
-
-    exit_code, found = verdicts(kikwi)
-
-    assert exit_code == 0
-    assert set(found.values()) == {"ok"}
-
-
-def test_the_doctor_warns_of_open_incidents(kikwi: CommandLine, scenes: BehindTheScenes) -> None:
-    started(kikwi, FAILING)
-    scenes.fail_task()
-
-    exit_code, found = verdicts(kikwi)
-
-    assert exit_code == 0
-    assert found["incidents"] == "warn"
-
-
-@pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[CommandLine]:
-    for server in own_mongod(tmp_path / "server", replica_set=None):
-        yield CommandLine(KIKWIFLOW_MONGODB_URI=server.uri)
-
-
-def test_a_standalone_server_is_refused_until_it_is_allowed(standalone: CommandLine) -> None:
-    refused = standalone.run("definitions", "list")
-    exit_code, found = verdicts(standalone)
-    allowed = standalone.run("--allow-standalone", "doctor", "--json")
-
-    assert refused.exit_code == 78
-    assert "--allow-standalone" in refused.stderr
-    assert (exit_code, found["replica set"], found["schema"]) == (1, "fail", "skip")
-    assert allowed.exit_code == 0
-    verdict = {item["check"]: item["verdict"] for item in json.loads(allowed.stdout)["items"]}
-    assert (verdict["replica set"], verdict["transaction"]) == ("warn", "ok")

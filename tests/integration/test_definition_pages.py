@@ -1,54 +1,22 @@
 """The pages of definitions, over the real database: what they show, and what their forms do."""
 
 import json
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from pymongo.database import Database
 
-from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import InstanceStatus
-from kikwiflow_worker.store.mongo.outbox import OutboxOptions
-from kikwiflow_worker.store.mongo.store import StoreOptions
 from kikwiflow_worker.store.views import InstanceQuery
 from tests.support.definitions import a_file, a_node, a_start, a_task, an_end
-from tests.support.management import PARCEL_NODES, Managed, manage, managed
-from tests.support.mongo import MongoServer
-from tests.support.pages import Element, fields_of, read_page
+from tests.support.management import PARCEL_NODES, Managed, managed, recorded
+from tests.support.pages import BROWSER, Element, fields_of, look, read_page, submit
 from tests.support.stores import LONG_AGO
 
 pytestmark = pytest.mark.mongo
-__all__ = ["managed"]
+__all__ = ["managed", "recorded"]
 
-FULL = StoreOptions(outbox=OutboxOptions(level=EventLevel.FULL))
-BROWSER = {"Sec-Fetch-Site": "same-origin"}
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-async def recorded(
-    mongo_server: MongoServer, data: Database[dict[str, Any]]
-) -> AsyncIterator[Managed]:
-    """Return the application over the prepared database, with all events stored."""
-    async with manage(mongo_server.uri, data, options=FULL) as opened:
-        yield opened
-
-
-async def look(managed: Managed, path: str) -> Element:
-    response = await managed.http.get(f"/dashboard{path}")
-    assert response.status_code == 200, response.text
-    return read_page(response)
-
-
-async def submit(managed: Managed, path: str, **given: str) -> httpx.Response:
-    form = (await look(managed, path)).one("form", method="post")
-    return await managed.http.post(
-        f"/dashboard{path}", data=fields_of(form) | given, headers=BROWSER
-    )
 
 
 def rows_of(page: Element, title: str) -> list[list[str]]:

@@ -1,8 +1,6 @@
 """Variables that are encrypted at rest: what is stored, who can read it, and how keys are changed under running workers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +15,6 @@ from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import ExternalTask, ProcessInstance
 from kikwiflow_worker.model.unit_of_work import ChangeVariables
 from kikwiflow_worker.model.variables import AppendToVariable, IncrementVariable, SetVariable
-from kikwiflow_worker.operations.execution import execute_task
 from kikwiflow_worker.store.keys import KeyRing
 from kikwiflow_worker.store.mongo import key_checks
 from kikwiflow_worker.store.mongo.collections import Collections
@@ -29,12 +26,22 @@ from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery
 from tests.support.commands import CommandCounter
 from tests.support.mongo import MongoServer
-from tests.support.sealed import KEY, OLD_RING, RING, client, store_with
-from tests.support.stores import Json, claim_next, commit, put_instance
+from tests.support.sealed import (
+    KEY,
+    MARKER,
+    OLD_RING,
+    RING,
+    client,
+    no_noted_keys,
+    running,
+    store_with,
+    stored_bytes,
+    work,
+)
+from tests.support.stores import Json, commit, put_instance
 
-__all__ = ["client"]
+__all__ = ["client", "no_noted_keys"]
 
-MARKER = "MARKER-7f3a"
 PROCESS = """{"key": "parcels", "defaultStartPoint": "START", "flowNodes": {
   "START": {"type": "DEFAULT_START_EVENT", "outgoing": [{"targetNodeId": "EACH"}]},
   "EACH": {"type": "CALL_ACTIVITY_COORDINATOR", "calledElement": "parcel", "collectionVariable": "parcels",
@@ -45,18 +52,6 @@ CHILD = """{"key": "parcel", "defaultStartPoint": "START", "flowNodes": {
   "START": {"type": "DEFAULT_START_EVENT", "outgoing": [{"targetNodeId": "PACK"}]},
   "PACK": {"type": "EXTERNAL_TASK", "outgoing": [{"targetNodeId": "END"}]},
   "END": {"type": "DEFAULT_END_EVENT"}}}"""
-
-
-@pytest.fixture(autouse=True)
-def no_noted_keys(data: Database[Json]) -> Iterator[None]:
-    """Forget the keys that a test notes: the others share the database, whose meta is kept."""
-    yield
-    data.meta.delete_many({"_id": {"$in": ["encryption", "reencryption"]}})
-
-
-def stored_bytes(data: Database[Json]) -> str:
-    """Return all that is stored, as text in which a plain value could be found."""
-    return "\n".join(repr(list(data[name].find())) for name in data.list_collection_names())
 
 
 def entry(data: Database[Json], instance: ProcessInstance, name: str) -> Any:
@@ -71,24 +66,6 @@ async def variables_of(store: MongoStore, instance_id: str) -> dict[str, Any]:
     instance = await store.runtime.find_instance(instance_id)
     assert instance is not None
     return dict(instance.variables)
-
-
-@asynccontextmanager
-async def running(store: MongoStore) -> AsyncIterator[Kikwiflow]:
-    """Give a client of the store."""
-    await store.ping()
-    kikwiflow = Kikwiflow(store)
-    try:
-        yield kikwiflow
-    finally:
-        kikwiflow.close()
-
-
-async def work(store: MongoStore, kikwiflow: Kikwiflow) -> None:
-    """Do what is due, as a worker without handlers would."""
-    invoker = kikwiflow.new_invoker()
-    while due := await claim_next(store, invoker.capabilities):
-        await execute_task(kikwiflow.services, invoker, due, store.runtime.commit)
 
 
 async def the_open_task(kikwiflow: Kikwiflow) -> ExternalTask:

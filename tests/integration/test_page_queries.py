@@ -1,24 +1,19 @@
 """What the server examines for each page of the dashboard, as its own profiler counts it, among many rows."""
 
-import asyncio
 import json
 import os
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from pymongo import MongoClient
 from pymongo.database import Database
 
-from kikwiflow_worker.clock import SystemClock
-from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
-from kikwiflow_worker.store.mongo.store import MongoStore
+from kikwiflow_worker.store.mongo.timelines import _cursor
 from kikwiflow_worker.store.relay import SLICES
 from kikwiflow_worker.store.search import EXAMINED_PER_COUNT
 from tests.support.definitions import a_file, a_start, a_task, an_end
 from tests.support.management import manage
-from tests.support.many_records import RARE, Size, fill
+from tests.support.many_records import RARE, Size, add_long_timeline, filled_database
 from tests.support.mongo import MongoServer
 from tests.support.profiler import profiled
 from tests.support.stores import LONG_AGO
@@ -59,17 +54,7 @@ PAGES = (
 @pytest.fixture(scope="module")
 def filled(mongo_server: MongoServer) -> Iterator[Database[Json]]:
     """Return a database of this module, full of rows."""
-    name = f"kikwi_test_{uuid4().hex[:12]}"
-
-    async def prepare() -> None:
-        store = MongoStore.open(mongo_server.uri, name, clock=SystemClock())
-        await store.prepare()
-        await store.close()
-
-    asyncio.run(prepare())
-    with MongoClient[Json](mongo_server.uri) as client:
-        database = client.get_database(name, codec_options=CODEC_OPTIONS)
-        fill(database, SIZE)
+    with filled_database(mongo_server.uri, SIZE) as database:
         slices = ({"_id": n, "failures": 0, "claimableAt": LONG_AGO} for n in range(SLICES))
         database.outbox_slices.insert_many(slices)
         for row in database.process_definitions.find({}, {"key": 1}):
@@ -78,7 +63,6 @@ def filled(mongo_server: MongoServer) -> Iterator[Database[Json]]:
             source = {"$set": {"source": json.dumps(file)}}
             database.process_definitions.update_one({"_id": row["_id"]}, source)
         yield database
-        client.drop_database(name)
 
 
 async def test_no_page_examines_more_than_its_rows_may_cost(
@@ -121,6 +105,34 @@ async def test_the_page_of_one_thing_does_not_read_those_of_others(
             assert counts <= {0}, (path, counts)
             examined = sum(entry["docsExamined"] for entry in large if not is_count(entry))
             assert examined <= MOST_PER_ROW * max(1, rows_of(page.text)), path
+
+
+async def test_a_page_anywhere_in_a_long_timeline_reads_what_it_shows(
+    mongo_server: MongoServer, filled: Database[Json]
+) -> None:
+    instance = filled.process_instances.find_one()
+    assert instance is not None
+    filled.process_instances.insert_one({**instance, "_id": "long"})
+    length = SIZE.instances
+    add_long_timeline(filled, "long", length)
+    middle = cursor_at(filled, length // 2)
+    async with manage(mongo_server.uri, filled) as managed:
+        for order, cursor in (("newest", None), ("newest", middle), ("oldest", middle)):
+            with profiled(filled) as entries:
+                page = await managed.api.get(
+                    "/process-instances/long/events",
+                    params={"order": order, **({"cursor": cursor} if cursor else {})},
+                )
+            (look,) = (entry for entry in entries if entry["ns"].endswith("outbox_events"))
+            rows = len(page.json()["items"])
+            assert rows == 50
+            assert max(look["docsExamined"], look["keysExamined"]) <= rows + 5
+            assert not look.get("hasSortStage")
+
+
+def cursor_at(filled: Database[Json], number: int) -> str:
+    """Return the cursor of an event of the long timeline."""
+    return _cursor(filled.outbox_events.find_one({"_id": f"long-{number:08d}"}))
 
 
 def is_count(entry: Json) -> bool:

@@ -18,6 +18,7 @@ from kikwiflow_worker.model.unit_of_work import (
 )
 from kikwiflow_worker.model.variables import SetVariable
 from kikwiflow_worker.store.mongo.store import MongoStore
+from tests.support.commands import AttemptCounter
 from tests.support.mongo import MongoServer
 from tests.support.stores import (
     LONG_AGO,
@@ -37,20 +38,6 @@ from tests.support.stores import (
 )
 
 pytestmark = pytest.mark.mongo
-
-
-class AttemptCounter:
-    """Counts transactions and those that the database made repeat."""
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.conflicts = 0
-
-    def transaction_attempted(self) -> None:
-        self.attempts += 1
-
-    def transaction_conflicted(self) -> None:
-        self.conflicts += 1
 
 
 @pytest.fixture

@@ -3,20 +3,16 @@
 ``KIKWIFLOW_TEST_DEEP=1`` stores a million instances and 250,000 open tasks of each kind; the normal run has 20,000.
 """
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from pymongo import MongoClient
 from pymongo.database import Database
 
 from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.runtime import IncidentType, InstanceStatus, TaskStatus
-from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.search import (
     EXAMINED_PER_COUNT,
@@ -36,7 +32,7 @@ from tests.support.many_records import (
     RARE,
     VERSIONS,
     Size,
-    fill,
+    filled_database,
     version_of,
 )
 from tests.support.mongo import MongoServer
@@ -59,19 +55,8 @@ SIZE = Size(1_000_000, 250_000) if DEEP else Size(20_000, 5_000)
 @pytest.fixture(scope="module")
 def filled(mongo_server: MongoServer) -> Iterator[Database[Json]]:
     """Return a database of this module, full of rows."""
-    name = f"kikwi_test_{uuid4().hex[:12]}"
-
-    async def prepare() -> None:
-        store = MongoStore.open(mongo_server.uri, name, clock=SystemClock())
-        await store.prepare()
-        await store.close()
-
-    asyncio.run(prepare())
-    with MongoClient[Json](mongo_server.uri) as client:
-        database = client.get_database(name, codec_options=CODEC_OPTIONS)
-        fill(database, SIZE)
+    with filled_database(mongo_server.uri, SIZE) as database:
         yield database
-        client.drop_database(name)
 
 
 @pytest.fixture

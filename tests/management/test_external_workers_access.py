@@ -125,10 +125,10 @@ async def test_a_task_whose_variables_cannot_be_decrypted_is_left_to_a_person(
     data.meta.delete_many({"_id": {"$in": ["encryption", "reencryption"]}})
     async with manage(mongo_server.uri, data, options=StoreOptions(keys=RING)) as sealed:
         await sealed.deploy(*INVOICE, key="invoice")
-        await sealed.kikwiflow.start("invoice", "INVOICE-1", variables={"pages": 2})
+        started = await sealed.kikwiflow.start("invoice", "INVOICE-1", variables={"pages": 2})
     async with manage(mongo_server.uri, data, options=StoreOptions(keys=OLD_RING)) as other:
         assert await fetch(other) == []
+        incident = await other.incident_of(started)
 
-    (incident,) = data.incidents.find()
-    assert incident["type"] == IncidentType.FAILED_JOB.value
-    assert "is encrypted with key" in incident["message"]
+    assert incident.type is IncidentType.FAILED_JOB
+    assert "is encrypted with key" in incident.message

@@ -1,38 +1,24 @@
 """Timelines, paths and figures of real processes, with and without stored events."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from bson.timestamp import Timestamp
-from pymongo.database import Database
 
 from kikwiflow_worker.management.web.navigation import DASHBOARD_PATH
-from kikwiflow_worker.model.events import EventLevel, EventType, NodeStatus
+from kikwiflow_worker.model.events import EventType, NodeStatus
 from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.codec import encode_task
-from kikwiflow_worker.store.mongo.outbox import OutboxOptions
-from kikwiflow_worker.store.mongo.store import StoreOptions
 from kikwiflow_worker.store.search import Count, SearchStore, Standing
 from kikwiflow_worker.store.views import WorkerRecord
-from tests.support.definitions import a_node, a_start, an_end
-from tests.support.management import PARCEL, Managed, manage
-from tests.support.mongo import MongoServer
+from tests.support.definitions import Json, a_node, a_start, an_end
+from tests.support.management import PARCEL, Managed, recorded
 from tests.support.profiler import profiled
 from tests.support.stores import a_task
 
 pytestmark = pytest.mark.mongo
-
-
-@pytest.fixture
-async def recorded(
-    mongo_server: MongoServer, data: Database[dict[str, Any]]
-) -> AsyncIterator[Managed]:
-    """Return the application with all events stored."""
-    options = StoreOptions(outbox=OutboxOptions(EventLevel.FULL))
-    async with manage(mongo_server.uri, data, options=options) as managed:
-        yield managed
+__all__ = ["recorded"]
 
 
 def searches_of(managed: Managed) -> SearchStore:
@@ -65,16 +51,46 @@ async def test_events_of_one_type_are_found_among_others(recorded: Managed) -> N
     assert [entry.event.type for entry in page.items] == [EventType.PROCESS_INSTANCE_FINISHED]
 
 
-async def listed(managed: Managed, instance_id: str, *, limit: int) -> list[str]:
+async def listed(
+    managed: Managed, instance_id: str, *, limit: int, newest_first: bool = False
+) -> list[str]:
     """Return the ids of all events, asked for page by page."""
     found, cursor = [], None
     while True:
-        page = await searches_of(managed).list_events(instance_id, limit=limit, cursor=cursor)
+        page = await searches_of(managed).list_events(
+            instance_id, newest_first=newest_first, limit=limit, cursor=cursor
+        )
         found += [entry.event.id for entry in page.items]
         assert len(found) == len(set(found))
         cursor = page.next_cursor
         if cursor is None:
             return found
+
+
+async def test_a_cursor_goes_on_in_both_directions(recorded: Managed) -> None:
+    parcel = await recorded.an_ended_parcel()
+    path = f"/process-instances/{parcel.id}/events"
+
+    async def page(**query: object) -> Json:
+        response = await recorded.api.get(path, params=query)
+        assert response.status_code == 200, response.text
+        found: Json = response.json()
+        return found
+
+    def ids(found: Json) -> list[str]:
+        return [event["id"] for event in found["items"]]
+
+    whole = await page()
+    in_order = ids(whole)
+    middle = whole["items"][3]["cursor"]
+
+    assert ids(await page(order="newest")) == in_order[::-1]
+    assert ids(await page(order="newest", cursor=middle)) == in_order[2::-1]
+    assert ids(await page(order="oldest", cursor=middle)) == in_order[4:]
+    newest = await page(order="newest", limit=2)
+    assert ids(newest) == in_order[:-3:-1]
+    assert ids(await page(order="newest", cursor=newest["nextCursor"])) == in_order[-3::-1]
+    assert ids(await page(cursor=newest["nextCursor"])) == in_order[-1:]
 
 
 async def test_events_are_in_the_database_s_order_whatever_the_clocks_of_hosts_say(
@@ -129,6 +145,7 @@ async def test_events_of_a_release_without_sequences_come_first_as_their_timesta
 
     assert await listed(recorded, parcel.id, limit=1) == expected
     assert await listed(recorded, parcel.id, limit=50) == expected
+    assert await listed(recorded, parcel.id, limit=1, newest_first=True) == expected[::-1]
 
 
 async def test_events_of_one_instant_are_neither_missed_nor_told_twice(recorded: Managed) -> None:
@@ -141,6 +158,7 @@ async def test_events_of_one_instant_are_neither_missed_nor_told_twice(recorded:
 
     found = await listed(recorded, parcel.id, limit=2)
 
+    assert await listed(recorded, parcel.id, limit=2, newest_first=True) == found[::-1]
     assert found[-5:] == [f"late-{number}" for number in range(5)]
     assert len(found) == len(set(found))
 

@@ -120,13 +120,7 @@ async def test_a_parent_s_cancel_against_a_starter_that_starts_its_child(
     async for ids in arena.batches(races):
         starters = await arena.claimed("CALL", type=STARTER)
 
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.cancel(i),
-                lambda side, task=starters[i]: side.run(task),
-            )
-            for i in ids
-        )
+        results = await arena.race_steps(ids, starters, lambda side, i: side.client.cancel(i))
 
         for cancelled, started in results:
             assert cancelled is None

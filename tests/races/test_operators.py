@@ -50,13 +50,7 @@ async def test_a_cancel_against_a_worker_s_step(arena: Arena, races: int) -> Non
     async for ids in arena.batches(races):
         tasks = await arena.claimed("STEP")
 
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.cancel(i),
-                lambda side, task=tasks[i]: side.run(task),
-            )
-            for i in ids
-        )
+        results = await arena.race_steps(ids, tasks, lambda side, i: side.client.cancel(i))
 
         for cancelled, outcome in results:
             assert cancelled is None
@@ -74,13 +68,7 @@ async def test_a_resume_against_the_parking_of_a_task(arena: Arena, races: int) 
             await arena.sides[0].client.suspend(instance_id)
         tasks = await arena.claimed("STEP")
 
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.resume(i),
-                lambda side, task=tasks[i]: side.run(task),
-            )
-            for i in ids
-        )
+        results = await arena.race_steps(ids, tasks, lambda side, i: side.client.resume(i))
 
         places = arena.places()
         for instance_id, (resumed, outcome) in zip(ids, results, strict=True):
@@ -114,10 +102,7 @@ async def test_two_retries_of_one_incident(arena: Arena, races: int) -> None:
 
     async for ids in arena.batches(races, broken=True):
         tasks = await arena.claimed("STEP")
-        for instance_id, task in tasks.items():
-            assert (await arena.sides[0].run(task)).kind is OutcomeKind.INCIDENT_OPENED
-            await arena.sides[0].client.set_variables(instance_id, {"broken": False})
-        opened = arena.open_incidents()
+        opened = await arena.fail_steps(ids, tasks)
 
         results = await arena.race(
             (

@@ -33,12 +33,8 @@ async def test_a_migration_against_a_worker_s_step(arena: Arena, races: int) -> 
     async for ids in arena.batches(races):
         tasks = await arena.claimed("STEP")
 
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.migrate(i, version=TARGET),
-                lambda side, task=tasks[i]: side.run(task),
-            )
-            for i in ids
+        results = await arena.race_steps(
+            ids, tasks, lambda side, i: side.client.migrate(i, version=TARGET)
         )
 
         places = arena.places()
@@ -64,12 +60,8 @@ async def test_a_migration_against_a_step_to_a_node_that_the_other_version_lacks
     async for ids in arena.batches(races):
         tasks = await arena.claimed("STEP")
 
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.migrate(i, version=TARGET),
-                lambda side, task=tasks[i]: side.run(task),
-            )
-            for i in ids
+        results = await arena.race_steps(
+            ids, tasks, lambda side, i: side.client.migrate(i, version=TARGET)
         )
 
         places = arena.places()
@@ -124,13 +116,7 @@ async def test_a_delete_against_a_worker_s_step(arena: Arena, races: int) -> Non
     async for ids in arena.batches(races):
         tasks = await arena.claimed("STEP")
 
-        results = await arena.race(
-            (
-                lambda side, i=i: side.client.delete(i),
-                lambda side, task=tasks[i]: side.run(task),
-            )
-            for i in ids
-        )
+        results = await arena.race_steps(ids, tasks, lambda side, i: side.client.delete(i))
 
         for deleted, outcome in results:
             assert deleted is None
@@ -166,21 +152,12 @@ async def test_an_override_against_the_claim_of_its_task(arena: Arena, races: in
         assert arena.places() == dict.fromkeys(ids, "DONE")
 
 
-async def broken_steps(arena: Arena, ids: list[str]) -> dict[str, str]:
-    """Let the step of each instance fail for good; return its incident."""
-    for instance_id, task in (await arena.claimed("STEP")).items():
-        assert (await arena.sides[0].run(task)).kind is OutcomeKind.INCIDENT_OPENED
-        await arena.sides[0].client.set_variables(instance_id, {"broken": False})
-    opened = arena.open_incidents()
-    assert opened.keys() == set(ids)
-    return opened
-
-
 async def test_an_override_against_the_retry_of_an_incident(arena: Arena, races: int) -> None:
     await arena.deploy(step("STEP", "DONE"), DONE)
 
     async for ids in arena.batches(races, broken=True):
-        opened, tasks = await broken_steps(arena, ids), arena.tasks("STEP")
+        opened = await arena.fail_steps(ids, await arena.claimed("STEP"))
+        tasks = arena.tasks("STEP")
         later = arena.sides[0].client.services.runtime.now() + timedelta(hours=1)
 
         results = await arena.race(
@@ -213,7 +190,8 @@ async def test_a_skip_against_the_retry_of_an_incident(arena: Arena, races: int)
     await arena.deploy(step("STEP", "DONE"), DONE)
 
     async for ids in arena.batches(races, broken=True):
-        opened, tasks = await broken_steps(arena, ids), arena.tasks("STEP")
+        opened = await arena.fail_steps(ids, await arena.claimed("STEP"))
+        tasks = arena.tasks("STEP")
 
         results = await arena.race(
             (
@@ -235,7 +213,7 @@ async def test_a_skip_against_a_cancel(arena: Arena, races: int) -> None:
     await arena.deploy(step("STEP", "DONE"), DONE)
 
     async for ids in arena.batches(races, broken=True):
-        opened = await broken_steps(arena, ids)
+        opened = await arena.fail_steps(ids, await arena.claimed("STEP"))
 
         results = await arena.race(
             (

@@ -33,3 +33,19 @@ class CommandCounter(CommandListener):
 
     def failed(self, event: object) -> None:
         """Ignore it."""
+
+
+class AttemptCounter:
+    """Counts transactions and those that the database made repeat."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.conflicts = 0
+
+    def transaction_attempted(self) -> None:
+        """Count one."""
+        self.attempts += 1
+
+    def transaction_conflicted(self) -> None:
+        """Count one that is repeated."""
+        self.conflicts += 1

@@ -28,10 +28,12 @@ from kikwiflow_worker.management.app import BASE_PATH, create_app
 from kikwiflow_worker.management.authentication import OpenAuthenticator
 from kikwiflow_worker.management.backend import Authenticator, Backend
 from kikwiflow_worker.management.identity import Role
+from kikwiflow_worker.model.events import EventLevel
 from kikwiflow_worker.model.runtime import ExternalTask, Incident, ProcessInstance
 from kikwiflow_worker.operations.execution import execute_task
 from kikwiflow_worker.operations.services import Services
 from kikwiflow_worker.operations.tokens import TokenDesk
+from kikwiflow_worker.store.mongo.outbox import OutboxOptions
 from kikwiflow_worker.store.mongo.store import MongoStore, StoreOptions
 from kikwiflow_worker.store.views import ExternalTaskQuery, IncidentQuery
 from tests.support.definitions import Json, a_file, a_node, a_start, a_task, an_end
@@ -216,4 +218,14 @@ async def managed(
 ) -> AsyncIterator[Managed]:
     """Return the application over the prepared database, open to everybody."""
     async with manage(mongo_server.uri, data) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def recorded(
+    mongo_server: MongoServer, data: Database[dict[str, Any]]
+) -> AsyncIterator[Managed]:
+    """Return the application over the prepared database, with all events stored."""
+    options = StoreOptions(outbox=OutboxOptions(EventLevel.FULL))
+    async with manage(mongo_server.uri, data, options=options) as opened:
         yield opened

@@ -4,19 +4,24 @@ All of it is written as raw documents. Beside the many there are ``FEW`` rows of
 order they lie behind all others.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
+from uuid import uuid4
 
 from bson import encode
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
+from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.write_concern import WriteConcern
 
+from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.runtime import (
     Attachment,
     HostKind,
@@ -32,6 +37,7 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_task,
 )
 from kikwiflow_worker.store.mongo.driver import CODEC_OPTIONS
+from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.relay import RelayStatus, slice_of
 from tests.support.stores import (
     FAR_AWAY,
@@ -66,6 +72,24 @@ class Size:
     open_tasks: int
 
 
+@contextmanager
+def filled_database(uri: str, size: Size) -> Iterator[Database[Json]]:
+    """Give a prepared database full of rows, and drop it afterwards."""
+    name = f"kikwi_test_{uuid4().hex[:12]}"
+
+    async def prepare() -> None:
+        store = MongoStore.open(uri, name, clock=SystemClock())
+        await store.prepare()
+        await store.close()
+
+    asyncio.run(prepare())
+    with MongoClient[Json](uri) as client:
+        database = client.get_database(name, codec_options=CODEC_OPTIONS)
+        fill(database, size)
+        yield database
+        client.drop_database(name)
+
+
 def fill(data: Database[Any], size: Size) -> None:
     """Store the many and the few."""
     _insert(data.process_definitions, map(_definition, range(KEYS * VERSIONS)))
@@ -92,6 +116,16 @@ def fill(data: Database[Any], size: Size) -> None:
     )
     _insert(data.outbox_events, _many({}, _own_event, size.open_tasks))
     _add_the_few(data)  # fmt: skip
+
+
+def add_long_timeline(data: Database[Any], instance_id: str, length: int) -> None:
+    """Store many events of one instance, ``long-00000000`` and so on."""
+
+    def own(number: int) -> Json:
+        place = {"_id": f"long-{number:08d}", "processInstanceId": instance_id}
+        return {**_own_event(number), **place, "sequence": Timestamp(number + 1, 1)}
+
+    _insert(data.outbox_events, _many({}, own, length))
 
 
 def version_of(number: int) -> str:

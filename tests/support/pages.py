@@ -5,6 +5,11 @@ from html.parser import HTMLParser
 
 import httpx
 
+from tests.support.management import Managed
+
+BROWSER = {"Sec-Fetch-Site": "same-origin"}
+"""What a browser says of a form that one of our pages sent."""
+
 VOID = frozenset({"br", "img", "input", "link", "meta"})
 
 
@@ -97,3 +102,22 @@ def fields_of(form: Element) -> dict[str, str]:
         chosen = next((each for each in options if "selected" in each.attributes), options[0])
         found[select.attributes["name"]] = chosen.attributes["value"]
     return found
+
+
+async def look(managed: Managed, path: str) -> Element:
+    """Return a page of the dashboard."""
+    response = await managed.http.get(f"/dashboard{path}")
+    assert response.status_code == 200, response.text
+    return read_page(response)
+
+
+async def submit(managed: Managed, path: str, **given: str) -> httpx.Response:
+    """Open the form at a path, fill it in and send it, as a browser does without JavaScript."""
+    form = (await look(managed, path)).one("form", method="post")
+    address = form.attributes.get("action", f"/dashboard{path}")
+    return await managed.http.post(address, data=fields_of(form) | given, headers=BROWSER)
+
+
+def titles_of(page: Element) -> list[str]:
+    """Return what the entries of a timeline say, in their order."""
+    return [each.one("strong").text for each in page.one("ol", class_="timeline").all("li")]

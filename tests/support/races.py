@@ -151,6 +151,32 @@ class Arena:
             for i in ids
         )
 
+    async def race_steps(
+        self,
+        ids: Iterable[str],
+        tasks: Mapping[str, ClaimedTask],
+        act: Callable[[Side, str], Awaitable[Any]],
+    ) -> list[tuple[Any, Any]]:
+        """Let ``act`` on each instance contend with a worker's step of its claimed task."""
+        return await self.race(
+            (
+                lambda side, i=i: act(side, i),
+                lambda side, task=tasks[i]: side.run(task),
+            )
+            for i in ids
+        )
+
+    async def fail_steps(
+        self, ids: Iterable[str], tasks: Mapping[str, ClaimedTask]
+    ) -> dict[str, str]:
+        """Let the claimed step of each instance fail for good, and the next attempt succeed; return the incidents."""
+        for instance_id, task in tasks.items():
+            assert (await self.sides[0].run(task)).kind is OutcomeKind.INCIDENT_OPENED
+            await self.sides[0].client.set_variables(instance_id, {"broken": False})
+        opened = self.open_incidents()
+        assert opened.keys() == set(ids)
+        return opened
+
     async def _contend(self, number: int, pair: tuple[Call, Call]) -> tuple[Any, Any]:
         start, writes = Meeting(), Meeting()
         prepare_in_peace = number % 2 == 1

@@ -2,7 +2,6 @@
 
 import copy
 import http.server
-import importlib.util
 import json
 import os
 import subprocess
@@ -10,8 +9,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
+import check_deploy as deploy
+import deploy_files
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,18 +19,6 @@ BASE = ROOT / "deploy" / "kubernetes" / "base"
 Document = dict
 
 
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "check_deploy", ROOT / "scripts" / "check_deploy.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-deploy = load_script()
 CHECKS = deploy.all_checks()
 UNIT = (ROOT / "deploy" / "systemd" / "kikwiflow-worker@.service").read_text("utf-8")
 DOCKERFILE = (ROOT / "deploy" / "docker" / "Dockerfile").read_text("utf-8")
@@ -38,22 +26,22 @@ DOCKERFILE = (ROOT / "deploy" / "docker" / "Dockerfile").read_text("utf-8")
 
 @pytest.fixture
 def deployment() -> Document:
-    return deploy.load(BASE / "deployment.yaml")[0]
+    return deploy_files.load(BASE / "deployment.yaml")[0]
 
 
 @pytest.fixture
 def budget() -> Document:
-    return deploy.load(BASE / "pod-disruption-budget.yaml")[0]
+    return deploy_files.load(BASE / "pod-disruption-budget.yaml")[0]
 
 
 @pytest.fixture
 def account() -> Document:
-    return deploy.load(BASE / "service-account.yaml")[0]
+    return deploy_files.load(BASE / "service-account.yaml")[0]
 
 
 @pytest.fixture
 def compose() -> Document:
-    return deploy.load(ROOT / "deploy" / "compose" / "compose.yaml")[0]
+    return deploy_files.load(ROOT / "deploy" / "compose" / "compose.yaml")[0]
 
 
 def pod(deployment: Document) -> Document:
@@ -73,7 +61,7 @@ def set_variable(deployment: Document, name: str, value: str) -> None:
 def test_committed_files_pass(name: str) -> None:
     try:
         findings = CHECKS[name]()
-    except deploy.SkippedCheckError as reason:
+    except deploy_files.SkippedCheckError as reason:
         pytest.skip(str(reason))
 
     assert findings == []
@@ -136,7 +124,7 @@ def test_systemd_finds_fault_in_unit(
 
     try:
         findings = check(UNIT.replace(old, new))
-    except deploy.SkippedCheckError as reason:
+    except deploy_files.SkippedCheckError as reason:
         pytest.skip(str(reason))
 
     assert finding in "\n".join(findings)
@@ -276,7 +264,7 @@ def test_service_account_with_token_is_reported(
 def test_faulty_example_secret_is_reported(
     deployment: Document, name: str, uri: str, finding: str
 ) -> None:
-    (secret,) = deploy.load(BASE / "secret.example.yaml")
+    (secret,) = deploy_files.load(BASE / "secret.example.yaml")
     secret["metadata"]["name"], secret["stringData"]["mongodb-uri"] = name, uri
 
     findings = deploy.check_secret(secret, deployment)
@@ -293,7 +281,7 @@ def test_broken_kustomization_is_reported(tmp_path: Path) -> None:
     try:
         with pytest.raises(ValueError, match=r"kubectl kustomize: exit 1: .*missing\.yaml"):
             rendered()
-    except deploy.SkippedCheckError as reason:
+    except deploy_files.SkippedCheckError as reason:
         pytest.skip(str(reason))
 
 
@@ -387,13 +375,13 @@ def test_undocumented_exit_codes_are_reported() -> None:
 
 
 def test_missing_tool_skips_its_check() -> None:
-    with pytest.raises(deploy.SkippedCheckError, match="no-such-tool is not installed"):
+    with pytest.raises(deploy_files.SkippedCheckError, match="no-such-tool is not installed"):
         deploy.run_tool("no-such-tool")
 
 
 def test_summary_counts_and_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     def skipped() -> list[str]:
-        raise deploy.SkippedCheckError("no tool")
+        raise deploy_files.SkippedCheckError("no tool")
 
     status = deploy.run({"good": list, "bad": lambda: ["broken"], "absent": skipped})
 
@@ -405,7 +393,7 @@ def test_summary_counts_and_exit_status(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_skips_alone_do_not_fail(capsys: pytest.CaptureFixture[str]) -> None:
     def skipped() -> list[str]:
-        raise deploy.SkippedCheckError("no tool")
+        raise deploy_files.SkippedCheckError("no tool")
 
     status = deploy.run({"absent": skipped})
 
@@ -417,12 +405,12 @@ def test_skips_alone_do_not_fail(capsys: pytest.CaptureFixture[str]) -> None:
     ("text", "expected"), [("35", 35), ("35s", 35), ("1min 30s", 90), ("1m30s", 90), (70, 70)]
 )
 def test_length_of_time_is_read(text: str | int, expected: float) -> None:
-    assert deploy.seconds(text) == expected
+    assert deploy_files.seconds(text) == expected
 
 
 def test_unreadable_length_of_time_is_refused() -> None:
     with pytest.raises(ValueError, match="not a length of time"):
-        deploy.seconds("soon")
+        deploy_files.seconds("soon")
 
 
 @pytest.fixture
@@ -446,7 +434,7 @@ def health_port() -> Iterator[int]:
 def run_health_check(port: int, path: str = "/livez") -> int:
     (argument,) = (
         arguments
-        for name, arguments in deploy.parse_dockerfile(DOCKERFILE)
+        for name, arguments in deploy_files.parse_dockerfile(DOCKERFILE)
         if name == "HEALTHCHECK"
     )
     command = json.loads(argument.partition("CMD ")[2].replace("/livez", path))
@@ -467,52 +455,3 @@ def test_health_check_of_image_passes_for_live_worker(health_port: int) -> None:
 
 def test_health_check_of_image_fails_for_other_status(health_port: int) -> None:
     assert run_health_check(health_port, path="/elsewhere") == 1
-
-
-EXPORTED = deploy.exported_metrics()
-
-
-@pytest.mark.parametrize(
-    ("expression", "finding"),
-    [
-        ("max(kikwiflow_oldest_due_second)", "nobody exports kikwiflow_oldest_due_second"),
-        ('kikwiflow_worker_slots{status="free"}', "kikwiflow_worker_slots has no label status"),
-        (
-            "sum by (node) (rate(kikwiflow_task_attempts_total[5m]))",
-            "grouped by node, which none of its series has",
-        ),
-        ("up == 0", "'up == 0' names no series of ours"),
-    ],
-)
-def test_an_expression_that_can_never_match_is_found(expression: str, finding: str) -> None:
-    assert deploy.check_expressions({"x": expression}, EXPORTED) == [f"x: {finding}"]
-
-
-def test_an_expression_over_what_is_exported_passes() -> None:
-    good = 'sum by (le) (rate(kikwiflow_timer_lateness_seconds_bucket{instance=~"a.*"}[5m])) > 0'
-
-    assert deploy.check_expressions({"x": good}, EXPORTED) == []
-
-
-def test_an_alert_must_say_what_to_do() -> None:
-    rule = {
-        "alert": "A",
-        "expr": "x",
-        "labels": {"severity": "page"},
-        "annotations": {"summary": "s"},
-    }
-
-    assert deploy.check_alerts({"groups": [{"rules": [rule]}]}) == [
-        "A: annotations.action is missing"
-    ]
-
-
-def test_workers_are_never_scaled_to_none(deployment: Document) -> None:
-    (scaled,) = deploy.load(ROOT / "deploy" / "kubernetes" / "keda" / "scaled-object.yaml")
-    scaled["spec"]["minReplicaCount"] = 0
-    scaled["spec"]["scaleTargetRef"]["name"] = "other"
-
-    assert deploy.check_scaling(scaled, deployment) == [
-        "keda: there is no Deployment other",
-        "keda: minReplicaCount must be at least 1: a timer needs a worker",
-    ]

@@ -205,6 +205,16 @@ def test_no_error_shows_a_password(flags: dict[str, object], environ: dict[str, 
     assert SECRET not in message
 
 
+def test_no_name_of_an_unknown_setting_shows_a_password(tmp_path: Path) -> None:
+    uri = f"mongodb://user:{SECRET}@host/"
+    config = a_file(tmp_path, f"'{uri}' = 1")
+
+    message = failure({uri: 1}, {f"KIKWIFLOW_{uri}": "1"}, config)
+
+    assert message.count("is not a setting") == 3
+    assert SECRET not in message
+
+
 @pytest.mark.parametrize("flag", [True, ""])
 def test_the_bare_embedded_flag_means_the_state_directory(flag: object) -> None:
     settings = load({"embedded": flag}, {"XDG_STATE_HOME": "/state", "HOME": "/home/me"})

@@ -29,7 +29,8 @@ from kikwiflow_worker.model.runtime import (
 from kikwiflow_worker.model.unit_of_work import Change, Committed, Guard, UnitOfWork
 from kikwiflow_worker.store.tenancy import Tenancy, TenantRuntimeStore
 from kikwiflow_worker.store.tenant_units import subjects_of
-from tests.compat.records import AT, SOURCE, a_task, a_wait, an_incident, an_instance
+from tests.compat.records import a_task, a_wait, an_incident, an_instance
+from tests.compat.service_records import AT, SOURCE
 
 DEFINITION = parse_definition(SOURCE).file.deployed(definition_id="definition-1", version=1)
 CLAIM = Claim("claimed", "worker-1", 1)

@@ -8,13 +8,11 @@ from pydantic import Field
 from kikwiflow_worker.errors import NotFoundError
 from kikwiflow_worker.management.api.filters import (
     AtNode,
-    OfDefinition,
     OfDefinitionKey,
     OfHandler,
     OfInstance,
     OfTenant,
     Where,
-    only,
 )
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
@@ -35,7 +33,7 @@ from kikwiflow_worker.model.runtime import TaskStatus, TaskType
 from kikwiflow_worker.model.texts import check_texts
 from kikwiflow_worker.operations import incidents
 from kikwiflow_worker.operations.incidents import MAX_ATTEMPTS
-from kikwiflow_worker.store.search import TaskSearch, TimerSearch
+from kikwiflow_worker.store.search import TaskSearch, TimerSearch, only
 
 router = APIRouter(tags=["executable tasks"])
 
@@ -76,21 +74,13 @@ async def list_tasks(  # noqa: PLR0913 - each is one filter
 @router.get("/executable-tasks/count", operation_id="countExecutableTasks")
 async def count_tasks(
     caller: Viewer,
+    where: Where,
     *,
-    process_instance_id: OfInstance = None,
-    process_definition_id: OfDefinition = None,
-    task_definition_id: AtNode = None,
     handler_name: OfHandler = None,
     status: TaskStatus | None = None,
 ) -> CountShape:
     """Count executable tasks; a count stops at a cap and says so."""
-    query = TaskSearch(
-        instance_id=process_instance_id,
-        definition_ids=only(process_definition_id),
-        node_id=task_definition_id,
-        handler_name=handler_name,
-        statuses=only(status),
-    )
+    query = TaskSearch(**where.narrowed(), handler_name=handler_name, statuses=only(status))
     return CountShape.of(await caller.services.searches.count_tasks(query))
 
 

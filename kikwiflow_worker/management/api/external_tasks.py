@@ -8,12 +8,7 @@ from pydantic import Field
 
 from kikwiflow_worker.errors import NotFoundError
 from kikwiflow_worker.management.api.filters import (
-    AtNode,
-    OfDefinition,
-    OfInstance,
-    OfTenant,
     Where,
-    only,
 )
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
@@ -83,23 +78,13 @@ async def list_external_tasks(  # noqa: PLR0913 - each is one filter
 @router.get("/count", operation_id="countExternalTasks")
 async def count_external_tasks(
     caller: Viewer,
+    where: Where,
     *,
-    process_instance_id: OfInstance = None,
-    process_definition_id: OfDefinition = None,
-    task_definition_id: AtNode = None,
-    tenant_id: OfTenant = None,
     assignee: str | None = None,
     unassigned: bool = False,
 ) -> CountShape:
     """Count open external tasks; a count stops at a cap and says so."""
-    query = ExternalTaskSearch(
-        instance_id=process_instance_id,
-        definition_ids=only(process_definition_id),
-        node_id=task_definition_id,
-        tenant_id=tenant_id,
-        assignee=assignee,
-        unassigned=unassigned,
-    )
+    query = ExternalTaskSearch(**where.narrowed(), assignee=assignee, unassigned=unassigned)
     return CountShape.of(await caller.services.searches.count_external_tasks(query))
 
 

@@ -1,11 +1,11 @@
 """The parameters by which most lists can be narrowed, under Kikwiflow's names."""
 
 from dataclasses import dataclass
-from typing import Annotated, TypedDict, TypeVar
+from typing import Annotated, TypedDict
 
 from fastapi import Depends, Query
 
-T = TypeVar("T")
+from kikwiflow_worker.store.search import only
 
 OfInstance = Annotated[str | None, Query(alias="processInstanceId")]
 OfDefinition = Annotated[str | None, Query(alias="processDefinitionId")]
@@ -14,11 +14,6 @@ AtNode = Annotated[str | None, Query(alias="taskDefinitionId")]
 StandingAt = Annotated[str | None, Query(alias="activeNodeId")]
 OfTenant = Annotated[str | None, Query(alias="tenantId")]
 OfHandler = Annotated[str | None, Query(alias="handlerName")]
-
-
-def only(value: T | None) -> tuple[T, ...]:
-    """Return what a search is narrowed to: one value, or nothing at all."""
-    return () if value is None else (value,)
 
 
 class Narrowed(TypedDict):

@@ -6,11 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from kikwiflow_worker.management.api.filters import (
-    AtNode,
-    OfDefinitionKey,
-    OfTenant,
     Where,
-    only,
 )
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
@@ -76,21 +72,13 @@ async def list_incidents(  # noqa: PLR0913 - each is one filter
 @router.get("/count", operation_id="countIncidents")
 async def count_incidents(
     caller: Viewer,
+    where: Where,
     *,
-    process_definition_key: OfDefinitionKey = None,
-    task_definition_id: AtNode = None,
-    tenant_id: OfTenant = None,
     type: IncidentType | None = None,  # noqa: A002 - the field's name
     status: IncidentStatus = IncidentStatus.OPEN,
 ) -> CountShape:
     """Count incidents, open ones unless another status is given; a count stops at a cap and says so."""
-    query = IncidentSearch(
-        definition_keys=only(process_definition_key),
-        node_id=task_definition_id,
-        tenant_id=tenant_id,
-        type=type,
-        status=status,
-    )
+    query = IncidentSearch(**where.narrowed(), type=type, status=status)
     return CountShape.of(await caller.services.searches.count_incidents(query))
 
 

@@ -12,7 +12,6 @@ from kikwiflow_worker.management.api.filters import (
     OfDefinitionKey,
     OfTenant,
     StandingAt,
-    only,
 )
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
@@ -20,6 +19,7 @@ from kikwiflow_worker.management.api.shapes import (
     Body,
     CountShape,
     Cursor,
+    EventOrder,
     ExternalTaskShape,
     Id,
     IncidentShape,
@@ -56,6 +56,7 @@ from kikwiflow_worker.store.search import (
     InstanceSearch,
     TaskSearch,
     TimelineEvent,
+    only,
 )
 
 router = APIRouter(prefix="/process-instances", tags=["process instances"])
@@ -143,9 +144,9 @@ async def list_instances(  # noqa: PLR0913 - each is one filter
 ) -> PageOf[InstanceShape]:
     """List running instances, or ended ones, newest first."""
     query = InstanceSearch(
-        definition_ids=_one(process_definition_id),
-        definition_keys=_one(process_definition_key),
-        business_keys=_one(business_key),
+        definition_ids=only(process_definition_id),
+        definition_keys=only(process_definition_key),
+        business_keys=only(business_key),
         parent_id=parent_instance_id,
         node_id=active_node_id,
         tenant_id=tenant_id,
@@ -176,8 +177,8 @@ async def count_instances(
 ) -> CountShape:
     """Count running instances, or those in one status; a count stops at a cap and says so."""
     query = InstanceSearch(
-        definition_ids=_one(process_definition_id),
-        definition_keys=_one(process_definition_key),
+        definition_ids=only(process_definition_id),
+        definition_keys=only(process_definition_key),
         tenant_id=tenant_id,
         statuses=(status,) if status else (),
     )
@@ -196,7 +197,7 @@ async def list_summaries(
 ) -> PageOf[InstanceShape]:
     """List running instances; use the list of instances."""
     query = InstanceSearch(
-        definition_ids=_one(process_definition_id), node_id=active_node_id, tenant_id=tenant_id
+        definition_ids=only(process_definition_id), node_id=active_node_id, tenant_id=tenant_id
     )
     page = await caller.services.searches.search_instances(query, limit=limit, cursor=cursor)
     return await shown_instances(caller, page)
@@ -257,24 +258,26 @@ async def list_events(
     instance_id: Id,
     *,
     type: Annotated[list[EventType], Query(description="Only these.")] = [],  # noqa: A002, B006 - FastAPI copies it
+    order: Annotated[EventOrder, Query(description="Which come first.")] = EventOrder.OLDEST,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> PageOf[EventShape]:
     """List what happened to an instance, running or ended, in its order; what is stored depends on the setting ``events``.
 
-    Give the ``cursor`` of the last event again later to see what has happened since.
+    The ``cursor`` of any event goes on behind it in the given order: with ``oldest`` to what happened after it, with
+    ``newest`` to what happened before. Give that of the latest event again later to see what has happened since.
     """
     instance = await instances.get_instance(caller.services, instance_id)
     policy = await policy_of(caller, instance)
     page = await caller.services.searches.list_events(
-        instance_id, types=tuple(type), limit=limit, cursor=cursor
+        instance_id,
+        types=tuple(type),
+        newest_first=order is EventOrder.NEWEST,
+        limit=limit,
+        cursor=cursor,
     )
     items = [event_shape(entry, policy) for entry in page.items]
     return PageOf(items=items, next_cursor=page.next_cursor)
-
-
-def _one(text: str | None) -> tuple[str, ...]:
-    return only(text)
 
 
 def _query(body: Search) -> InstanceSearch:
@@ -282,13 +285,13 @@ def _query(body: Search) -> InstanceSearch:
     for text in (*texts, *body.process_definition_ids, *body.process_definition_keys):
         check_texts(value=text)
     return InstanceSearch(
-        definition_ids=(*_one(body.process_definition_id), *body.process_definition_ids),
+        definition_ids=(*only(body.process_definition_id), *body.process_definition_ids),
         definition_keys=tuple(body.process_definition_keys),
         node_id=body.active_node_id,
         parent_id=body.parent_instance_id,
         tenant_id=body.tenant_id,
         statuses=tuple(dict.fromkeys(body.statuses)),
-        business_keys=(*_one(body.business_key), *body.business_keys),
+        business_keys=(*only(body.business_key), *body.business_keys),
         started_after=body.started_after,
         started_before=body.started_before,
         variables=normalize_all(body.variables),

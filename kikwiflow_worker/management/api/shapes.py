@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from types import UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
@@ -50,6 +51,13 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Rows of a page.")]
 Cursor = Annotated[
     str | None, Query(max_length=1000, description="The nextCursor of the page before.")
 ]
+
+
+class EventOrder(StrEnum):
+    """Which events come first."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
 
 
 NOT_BLANK = r"\S"
@@ -254,8 +262,8 @@ class InstanceShape(Shape):
         )
 
 
-class TaskShape(Shape):
-    """An executable task: work that is due, waits or runs."""
+class RowShape(Shape):
+    """What tasks and incidents have in common: what they are, and where."""
 
     id: str
     type: str
@@ -264,6 +272,12 @@ class TaskShape(Shape):
     instance_id: str = Field(alias="processInstanceId")
     definition_id: str = Field(alias="processDefinitionId")
     created_at: datetime
+    tenant_id: str | None
+
+
+class TaskShape(RowShape):
+    """An executable task: work that is due, waits or runs."""
+
     due_at: datetime | None = Field(alias="dueDate")
     claimable_at: datetime | None
     worker_id: str | None
@@ -274,7 +288,6 @@ class TaskShape(Shape):
     error: str | None
     handler_name: str | None
     priority: int
-    tenant_id: str | None
 
     @classmethod
     def of(cls, task: ExecutableTask, policy: VariablePolicy) -> "TaskShape":
@@ -283,20 +296,12 @@ class TaskShape(Shape):
         return cls.model_validate(shown, by_name=True, by_alias=False)
 
 
-class ExternalTaskShape(Shape):
+class ExternalTaskShape(RowShape):
     """A wait that someone outside ends."""
 
-    id: str
-    type: str
-    status: str
-    node_id: str = Field(alias="taskDefinitionId")
-    instance_id: str = Field(alias="processInstanceId")
-    definition_id: str = Field(alias="processDefinitionId")
-    created_at: datetime
     name: str | None
     description: str | None
     assignee: str | None
-    tenant_id: str | None
     correlation_key: str | None
     display_name: str | None
     match_policy: str | None
@@ -310,20 +315,12 @@ class ExternalTaskShape(Shape):
         return cls.model_validate(task, by_name=True, by_alias=False)
 
 
-class IncidentShape(Shape):
+class IncidentShape(RowShape):
     """A failure that waits for a person, or did."""
 
-    id: str
-    type: str
-    status: str
     message: str
     stack_trace: str
-    instance_id: str = Field(alias="processInstanceId")
-    definition_id: str = Field(alias="processDefinitionId")
     task_id: str = Field(alias="executionId")
-    node_id: str = Field(alias="taskDefinitionId")
-    created_at: datetime
-    tenant_id: str | None
     resolved_at: datetime | None
     resolved_by: str | None
 

@@ -15,7 +15,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from kikwiflow_worker.errors import NotFoundError, StoreUnavailableError
 from kikwiflow_worker.management.api.definitions import find_version
-from kikwiflow_worker.management.api.filters import OfDefinitionKey, only
+from kikwiflow_worker.management.api.filters import OfDefinitionKey
 from kikwiflow_worker.management.api.instance_views import event_shape
 from kikwiflow_worker.management.api.refusals import refuses
 from kikwiflow_worker.management.api.shapes import (
@@ -46,6 +46,7 @@ from kikwiflow_worker.store.search import (
     Standing,
     TaskSearch,
     TimelineEvent,
+    only,
 )
 from kikwiflow_worker.store.views import Page
 

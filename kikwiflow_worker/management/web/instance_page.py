@@ -7,7 +7,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from kikwiflow_worker.management.api.shapes import Cursor
+from kikwiflow_worker.management.api.shapes import Cursor, EventOrder
 from kikwiflow_worker.management.backend import Caller, Viewer
 from kikwiflow_worker.management.privacy import VariablePolicy, policy_of
 from kikwiflow_worker.management.web.graph_marks import path_marks
@@ -72,16 +72,20 @@ class Rows:
 
 @router.get("/instances/{instance_id}")
 async def show_instance(
-    request: Request, caller: Viewer, instance_id: str, events: Cursor = None
+    request: Request,
+    caller: Viewer,
+    instance_id: str,
+    events: Cursor = None,
+    order: EventOrder = EventOrder.NEWEST,
 ) -> HTMLResponse:
-    """Show an instance, running or ended."""
+    """Show an instance, running or ended, with its newest events first unless they are asked for in their order."""
     services = caller.services
     instance = await get_instance(services, instance_id)
     definition = await find_definition(caller, instance.definition_id)
     policy = await policy_of(caller, instance)
     path = await services.searches.find_path(instance_id)
     rows = await _rows(caller, instance)
-    timeline, next_events = await _timeline(caller, instance, policy, events)
+    timeline, next_events = await _timeline(caller, instance, policy, events, order)
     return render(
         request,
         "instance.html",
@@ -103,6 +107,7 @@ async def show_instance(
         names=_node_names(definition),
         timeline=timeline,
         next_events=next_events,
+        newest_first=order is EventOrder.NEWEST,
         is_running=instance.ended_at is None,
         can_suspend=instance.status is InstanceStatus.ACTIVE,
         can_resume=instance.status is InstanceStatus.SUSPENDED,
@@ -137,10 +142,18 @@ async def _rows(caller: Caller, instance: ProcessInstance) -> Rows:
 
 
 async def _timeline(
-    caller: Caller, instance: ProcessInstance, policy: VariablePolicy, cursor: str | None
+    caller: Caller,
+    instance: ProcessInstance,
+    policy: VariablePolicy,
+    cursor: str | None,
+    order: EventOrder,
 ) -> tuple[tuple[Entry, ...], str | None]:
-    page = await caller.services.searches.list_events(instance.id, limit=EVENTS, cursor=cursor)
-    return entries_of([item.event for item in page.items], policy), page.next_cursor
+    newest_first = order is EventOrder.NEWEST
+    page = await caller.services.searches.list_events(
+        instance.id, newest_first=newest_first, limit=EVENTS, cursor=cursor
+    )
+    events = [item.event for item in page.items]
+    return entries_of(events, policy, newest_first=newest_first), page.next_cursor
 
 
 async def _graph(

@@ -1,6 +1,6 @@
 """What happened to an instance, in words."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -58,9 +58,14 @@ _ORDER = {EventType.PROCESS_INSTANCE_STARTED: -1, EventType.PROCESS_INSTANCE_FIN
 _NODE_FIELDS = ("flowNodeDefinitionId", "taskDefinitionId", "gatewayNodeId")
 
 
-def entries_of(events: Iterable[OutboxEvent], policy: VariablePolicy) -> tuple[Entry, ...]:
-    """Return the lines of events, as far as ``policy`` lets their payloads be seen."""
-    ordered = sorted(events, key=lambda event: (event.timestamp, _ORDER.get(event.type, 0)))
+def entries_of(
+    events: Sequence[OutboxEvent], policy: VariablePolicy, *, newest_first: bool
+) -> tuple[Entry, ...]:
+    """Return the lines of a page of events, in its order, as far as ``policy`` lets their payloads be seen."""
+    told = reversed(events) if newest_first else events
+    ordered = sorted(told, key=lambda event: (event.timestamp, _ORDER.get(event.type, 0)))
+    if newest_first:
+        ordered.reverse()
     return tuple(_entry(event, policy.event(event.type, event.payload)) for event in ordered)
 
 

@@ -32,7 +32,13 @@ from kikwiflow_worker.model.runtime import (
 from kikwiflow_worker.model.texts import tenant_scoped
 from kikwiflow_worker.model.variables import UnreadableVariables
 from kikwiflow_worker.store.mongo.driver import Document
-from kikwiflow_worker.store.mongo.sealing import Sealing, open_sealed
+from kikwiflow_worker.store.mongo.sealing import (
+    Sealing,
+    find_text,
+    open_sealed,
+    open_text,
+    seal_text,
+)
 from kikwiflow_worker.store.mongo.value_codec import (
     decode_value,
     decode_variables,
@@ -121,7 +127,7 @@ def encode_task(task: ExecutableTask, sealing: Sealing | None = None) -> Documen
             "attempts": task.attempts,
             "retries": task.retries_left,
             "crashCount": task.crash_count,
-            "error": task.error,
+            "error": seal_text(sealing, task.id, "error", task.error),
             "handlerName": task.handler_name,
             "priority": task.priority,
             "tenantId": task.tenant_id,
@@ -139,7 +145,7 @@ def encode_task(task: ExecutableTask, sealing: Sealing | None = None) -> Documen
 
 
 def decode_task(document: Document, sealing: Sealing | None = None) -> ExecutableTask:
-    """Return the executable task of a document.
+    """Return the executable task of a document; for an error that cannot be read there is the reason.
 
     Raises:
         EncryptionError: Its place in a collection is sealed and cannot be opened; ``decode_row`` leaves that out.
@@ -160,7 +166,7 @@ def decode_task(document: Document, sealing: Sealing | None = None) -> Executabl
         attempts=document.get("attempts", 0),
         retries_left=document.get("retries", 0),
         crash_count=document.get("crashCount", 0),
-        error=document.get("error"),
+        error=find_text(sealing, document["_id"], "error", document),
         handler_name=document.get("handlerName"),
         priority=document.get("priority", 5),
         tenant_id=document.get("tenantId"),
@@ -190,7 +196,8 @@ def decode_row(document: Document, sealing: Sealing | None = None) -> Executable
     try:
         return decode_task(document, sealing)
     except EncryptionError:
-        return decode_task({name: value for name, value in document.items() if name != "loopIndex"})
+        known = {name: value for name, value in document.items() if name != "loopIndex"}
+        return decode_task(known, sealing)
 
 
 def decode_claimed(
@@ -207,7 +214,7 @@ def decode_claimed(
     except EncryptionError as error:
         variables = UnreadableVariables((), {}, error)
         unread = replace(instance, variables=variables) if instance else None
-        return decode_row(row), unread
+        return decode_row(row, sealing), unread
 
 
 def encode_external_task(task: ExternalTask) -> Document:
@@ -265,15 +272,15 @@ def decode_external_task(document: Document) -> ExternalTask:
     )
 
 
-def encode_incident(incident: Incident) -> Document:
+def encode_incident(incident: Incident, sealing: Sealing | None = None) -> Document:
     """Return the document of an incident."""
     return _present(
         {
             "_id": incident.id,
             "type": incident.type.value,
             "status": incident.status.value,
-            "message": incident.message,
-            "stackTrace": incident.stack_trace,
+            "message": seal_text(sealing, incident.id, "message", incident.message),
+            "stackTrace": seal_text(sealing, incident.id, "stackTrace", incident.stack_trace),
             "processInstanceId": incident.instance_id,
             "processDefinitionId": incident.definition_id,
             "executionId": incident.task_id,
@@ -286,14 +293,15 @@ def encode_incident(incident: Incident) -> Document:
     )
 
 
-def decode_incident(document: Document) -> Incident:
-    """Return the incident of a document."""
+def decode_incident(document: Document, sealing: Sealing | None = None) -> Incident:
+    """Return the incident of a document; for a text that cannot be read there is the reason."""
+    own_id = document["_id"]
     return Incident(
-        id=document["_id"],
+        id=own_id,
         type=IncidentType(document["type"]),
         status=IncidentStatus(document["status"]),
-        message=document["message"],
-        stack_trace=document.get("stackTrace", ""),
+        message=open_text(sealing, own_id, "message", document["message"]),
+        stack_trace=open_text(sealing, own_id, "stackTrace", document.get("stackTrace", "")),
         instance_id=document["processInstanceId"],
         definition_id=document["processDefinitionId"],
         task_id=document["executionId"],

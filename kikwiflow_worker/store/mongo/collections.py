@@ -48,7 +48,7 @@ class Collections:
     """All collections of one database.
 
     Attributes:
-        sealing: Encrypts the values of variables in them; None stores them plain.
+        sealing: Encrypts the values of variables in them, and texts that may quote those; None stores them plain.
     """
 
     definitions: Collection

@@ -28,7 +28,7 @@ from kikwiflow_worker.model.unit_of_work import (
 from kikwiflow_worker.store.mongo.codec import encode_loop
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, fetched, settled
-from kikwiflow_worker.store.mongo.sealing import Sealing
+from kikwiflow_worker.store.mongo.sealing import Sealing, seal_text
 
 UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": "", "fetchedAt": ""}
 """What every way out of LOCKED unsets (protocol R3)."""
@@ -230,7 +230,7 @@ def decision(guard: ClaimGuard, now: datetime, sealing: Sealing | None) -> Docum
                     "claimableAt": guard.due_at,
                     "attempts": guard.attempts,
                     "retries": guard.retries_left,
-                    "error": guard.error,
+                    "error": seal_text(sealing, guard.claim.task_id, "error", guard.error),
                     "crashCount": 0,
                 },
                 "$unset": UNLOCKED,
@@ -241,7 +241,7 @@ def decision(guard: ClaimGuard, now: datetime, sealing: Sealing | None) -> Docum
                     "status": TaskStatus.ERROR.value,
                     "attempts": guard.attempts,
                     "retries": 0,
-                    "error": guard.error,
+                    "error": seal_text(sealing, guard.claim.task_id, "error", guard.error),
                 },
                 "$unset": {**UNLOCKED, "claimableAt": ""},
             }

@@ -3,14 +3,13 @@
 Workers may run meanwhile. What looks left behind is looked at a second time, since a commit may lie between two reads.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from kikwiflow_worker.errors import KikwiflowError
-from kikwiflow_worker.model.messages import Message
-from kikwiflow_worker.model.runtime import IncidentStatus, ProcessInstance
+from kikwiflow_worker.model.runtime import IncidentStatus
 from kikwiflow_worker.store.mongo.codec import (
     decode_external_task,
     decode_incident,
@@ -29,7 +28,8 @@ from kikwiflow_worker.store.mongo.definitions import decode_definition
 from kikwiflow_worker.store.mongo.driver import Collection, Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.reachability_rules import OWNERLESS
-from kikwiflow_worker.store.mongo.sealing import Sealing
+from kikwiflow_worker.store.mongo.sealing import Sealing, open_sealed
+from kikwiflow_worker.store.mongo.value_places import PLACES, Place
 
 LISTED = 10
 """How many findings of one kind are named; the others are counted."""
@@ -42,21 +42,15 @@ _OPTIONS = ("unique", "partialFilterExpression", "expireAfterSeconds")
 
 
 def _decoders(sealing: Sealing | None) -> Mapping[str, Callable[[Document], object]]:
-    def with_variables(decode: _Decode) -> Callable[[Document], object]:
-        return lambda document: dict(decode(document, sealing).variables)  # asks for each value
-
     return {
         "definitions": decode_definition,
-        "instances": with_variables(decode_instance),
+        "instances": partial(decode_instance, sealing=sealing),
         "tasks": partial(decode_task, sealing=sealing),
         "external_tasks": decode_external_task,
-        "incidents": decode_incident,
-        "history": with_variables(decode_instance),
-        "messages": with_variables(decode_message),
+        "incidents": partial(decode_incident, sealing=sealing),
+        "history": partial(decode_instance, sealing=sealing),
+        "messages": partial(decode_message, sealing=sealing),
     }
-
-
-_Decode = Callable[[Document, Sealing | None], ProcessInstance | Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +156,7 @@ async def inspect(collections: Collections, *, sample: int) -> Inspection:
         unreadable, orphans, stranded = Findings(), Findings(), Findings()
         for name, decode in _decoders(collections.sealing).items():
             examined[COLLECTION_NAMES[name]] = await _read_all(
-                getattr(collections, name), decode, unreadable, sample
+                collections, name, decode, unreadable, sample
             )
         for reference in _REFERENCES:
             await _find_orphans(collections, reference, orphans, sample)
@@ -201,18 +195,31 @@ def _is_as_wanted(index: Index, found: Mapping[str, Any]) -> bool:
 
 
 async def _read_all(
-    collection: Collection, decode: Callable[[Document], object], unreadable: Findings, sample: int
+    collections: Collections,
+    name: str,
+    decode: Callable[[Document], object],
+    unreadable: Findings,
+    sample: int,
 ) -> int:
     examined = 0
+    collection: Collection = getattr(collections, name)
+    places_in = PLACES.get(name, _no_places)
     async for batch in batches(collection, {}, None, sample):
         for document in batch:
             examined += 1
             try:
                 decode(document)
+                # Decoding puts off what cannot be decrypted until somebody asks for it.
+                for place in places_in(document):
+                    open_sealed(collections.sealing, place.owner, place.name, place.stored)
             except (KikwiflowError, KeyError, TypeError, ValueError, AttributeError) as error:
                 reason = f"{type(error).__name__}: {error}"
                 unreadable.add(f"{collection.name} {document['_id']}: {reason}")
     return examined
+
+
+def _no_places(_: Document) -> Iterator[Place]:
+    return iter(())
 
 
 async def _find_orphans(

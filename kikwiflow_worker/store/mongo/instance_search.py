@@ -52,12 +52,12 @@ class InstanceSearches(SearchBase):
         with translated("searching instances"):
             if query.node_id is None:
                 looks = await self._instance_looks(query)
-                return await self._page(looks, self._decode, limit, cursor)
+                return await self._page(looks, self._instance, limit, cursor)
             looks = await self._token_looks(query)
             if not looks:
                 return Page((), None)
             found = every(_documents(query), _more(query), _span(query))
-            behind = Behind("processInstanceId", self._collections.instances, found, self._decode)
+            behind = Behind("processInstanceId", self._collections.instances, found, self._instance)
             return await self._page_behind(looks, behind, limit, cursor)
 
     async def count_instances(self, query: InstanceSearch) -> Count:

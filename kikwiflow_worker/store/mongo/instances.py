@@ -29,6 +29,7 @@ from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, Session, fetched, settled
 from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
 from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
+from kikwiflow_worker.store.mongo.sealing import seal_text
 from kikwiflow_worker.store.mongo.variable_writes import (
     RUNNING,
     computed,
@@ -256,7 +257,9 @@ class InstanceWrites:
     ) -> None:
         """Turn the starter of a cancelled child into an incident of its parent (protocol, answer 24)."""
         message = f"its child instance {child.id} was cancelled; retry starts another one"
-        failed = {"status": TaskStatus.ERROR.value, "error": message}
+        sealing = self._collections.sealing
+        error = seal_text(sealing, parent.starter_task_id, "error", message)
+        failed = {"status": TaskStatus.ERROR.value, "error": error}
         starter = await settled(
             self._collections.tasks.find_one_and_update(
                 {"_id": parent.starter_task_id, "status": TaskStatus.STARTED.value},
@@ -268,13 +271,15 @@ class InstanceWrites:
         if starter is None:
             return
         incident = incident_for(
-            decode_row(starter),
+            decode_row(starter, sealing),
             IncidentType.FAILED_JOB,
             message=f"ChildCancelled: {message}",
             now=ended_at,
         )
         await settled(
-            self._collections.incidents.insert_one(encode_incident(incident), session=session)
+            self._collections.incidents.insert_one(
+                encode_incident(incident, sealing), session=session
+            )
         )
 
 

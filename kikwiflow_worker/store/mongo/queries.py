@@ -71,6 +71,8 @@ class Queries:
     def __init__(self, collections: Collections, server_time: ServerTime) -> None:
         self._collections = collections
         self._time = server_time
+        self._row = partial(decode_row, sealing=collections.sealing)
+        self._incident = partial(decode_incident, sealing=collections.sealing)
 
     async def list_definitions(self, *, key: str | None = None) -> tuple[DefinitionSummary, ...]:
         """Return the latest version of every key, or all versions of one."""
@@ -187,12 +189,12 @@ class Queries:
         if query.definition_ids is not None:
             found["processDefinitionId"] = {"$in": list(query.definition_ids)}
         return await self._page(
-            self._collections.incidents, found, NEWEST, decode_incident, limit, cursor
+            self._collections.incidents, found, NEWEST, self._incident, limit, cursor
         )
 
     async def find_incident(self, incident_id: str) -> Incident | None:
         """Return one incident."""
-        return await self._one(self._collections.incidents, incident_id, decode_incident)
+        return await self._one(self._collections.incidents, incident_id, self._incident)
 
     async def find_task(self, task_id: str) -> ExecutableTask | None:
         """Return one executable task."""
@@ -262,9 +264,6 @@ class Queries:
     def _due(self) -> Document:
         # The type is what lets the planner use the partial index.
         return {"claimableAt": {"$type": "date", "$lte": self._time.now()}}
-
-    def _row(self, document: Document) -> ExecutableTask:
-        return decode_row(document, self._collections.sealing)
 
     async def _one(
         self, collection: Collection, found_id: str, decode: Callable[[Document], T]

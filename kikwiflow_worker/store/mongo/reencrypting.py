@@ -1,4 +1,4 @@
-"""Brings every stored value of a variable to the present key: after encryption was switched on or off, or a key rotated.
+"""Brings all that is sealed to the present key: after encryption was switched on or off, or a key rotated.
 
 Workers may run meanwhile. A value is replaced only where it still is what was read, so a newer one is never overwritten:
 it is looked at again. Where an interrupted run had come to is noted, and the next run with the same key goes on there.
@@ -119,7 +119,7 @@ class _Run:
         left: set[tuple[str, str]] = set()
         while True:
             writes = [
-                UpdateOne({"_id": place.owner, place.within: {"$eq": place.as_read}}, update)
+                UpdateOne({"_id": place.document_id, place.within: {"$eq": place.as_read}}, update)
                 for document in documents
                 for place in places_in(document)
                 if (update := self._update(place, left)) is not None

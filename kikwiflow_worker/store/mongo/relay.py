@@ -17,7 +17,9 @@ from kikwiflow_worker.store.mongo.relay_documents import (
     UNHELD,
     decode_event,
     held_of,
+    owner_of_slice,
 )
+from kikwiflow_worker.store.mongo.sealing import seal_text
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.relay import (
@@ -165,7 +167,9 @@ class MongoRelay:
         if result.delivered:
             changed["deliveredAt"] = now
         if result.failures and result.failed:
-            changed["lastError"] = {"$literal": result.failed[-1].error}
+            owner, error = owner_of_slice(claimed.slice), result.failed[-1].error
+            sealed = seal_text(self._sealing, owner, "lastError", error)
+            changed["lastError"] = {"$literal": sealed}
         gone = ["owner"] if result.failures else ["owner", "lastError"]
         written = await settled(
             self._slices.update_one(
@@ -204,7 +208,7 @@ class MongoRelay:
             "attempts": failed.event.attempts + 1,
             "strikes": failed.strikes,
             "failedAt": now,
-            "lastError": failed.error,
+            "lastError": seal_text(self._sealing, failed.event.id, "lastError", failed.error),
         }
         gone = {"expiresAt": ""}
         if is_dead:

@@ -18,8 +18,10 @@ from kikwiflow_worker.store.mongo.relay_documents import (
     WAITING,
     decode_event,
     held_of,
+    owner_of_slice,
     parse_sequence,
 )
+from kikwiflow_worker.store.mongo.sealing import Sealing, find_text
 from kikwiflow_worker.store.mongo.server_time import ServerTime
 from kikwiflow_worker.store.mongo.transactions import Transactions
 from kikwiflow_worker.store.relay import (
@@ -164,7 +166,10 @@ class MongoRelayCare:
             rows = await self._slices.find({}).sort("_id", 1).to_list(SLICES)
             lags = [await self._measure_lag(row["_id"]) for row in rows]
         now = self._time.now()
-        return tuple(_slice_state(row, lag_s, now) for row, lag_s in zip(rows, lags, strict=True))
+        return tuple(
+            _slice_state(row, lag_s, now, self._sealing)
+            for row, lag_s in zip(rows, lags, strict=True)
+        )
 
     async def count_events(self, query: EventQuery) -> Count:
         """Return how many events fit, up to a cap."""
@@ -262,7 +267,7 @@ def _found(query: EventQuery) -> tuple[Document, str]:
     return found, "instance_order"
 
 
-def _slice_state(row: Document, lag_s: float, now: datetime) -> SliceState:
+def _slice_state(row: Document, lag_s: float, now: datetime, sealing: Sealing | None) -> SliceState:
     is_paused = row["failures"] > 0 and "owner" not in row and row["claimableAt"] > now
     return SliceState(
         slice=row["_id"],
@@ -271,7 +276,7 @@ def _slice_state(row: Document, lag_s: float, now: datetime) -> SliceState:
         failures=row["failures"],
         paused_until=row["claimableAt"] if is_paused else None,
         delivered_at=row.get("deliveredAt"),
-        last_error=row.get("lastError"),
+        last_error=find_text(sealing, owner_of_slice(row["_id"]), "lastError", row),
     )
 
 

@@ -8,7 +8,7 @@ from bson.timestamp import Timestamp
 from kikwiflow_worker.errors import EncryptionError
 from kikwiflow_worker.model.variables import Value
 from kikwiflow_worker.store.mongo.driver import Document
-from kikwiflow_worker.store.mongo.sealing import Sealing
+from kikwiflow_worker.store.mongo.sealing import Sealing, find_text
 from kikwiflow_worker.store.mongo.value_codec import decode_payload
 from kikwiflow_worker.store.relay import SLICES, RelayStatus, StoredEvent
 
@@ -65,9 +65,14 @@ def decode_event(row: Mapping[str, Any], sealing: Sealing | None = None) -> Stor
         strikes=row.get("strikes", 0),
         retry_at=row.get("retryAt"),
         failed_at=row.get("failedAt"),
-        last_error=row.get("lastError"),
+        last_error=find_text(sealing, row["_id"], "lastError", row),
         relayed_at=row.get("relayedAt"),
     )
+
+
+def owner_of_slice(number: int) -> str:
+    """Return what the texts of a slice are bound to; its id is a number."""
+    return f"slice {number}"
 
 
 def sequence_text(sequence: Timestamp) -> str:

@@ -221,7 +221,7 @@ class Repairs:
             )
         )
         if incident is not None and self._outbox.takes(EventType.INCIDENT_RESOLVED):
-            resolved_one = decode_incident(incident)
+            resolved_one = decode_incident(incident, self._collections.sealing)
             event = store_event(
                 EventType.INCIDENT_RESOLVED,
                 resolved_one.id,

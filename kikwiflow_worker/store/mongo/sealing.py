@@ -1,4 +1,4 @@
-"""Encrypts the values of variables before they are stored, and decrypts them when they are read (ADR 0033).
+"""Encrypts values of variables, and texts that may quote them, before they are stored; decrypts them again (ADR 0033).
 
 A sealed value is a Binary of subtype 225: a version (1), the length of the key's name, the name in ASCII, a nonce of 12
 bytes, and AES-256-GCM's ciphertext with its tag of 16 bytes. The plaintext is the BSON document ``{"v": value}`` with the
@@ -7,6 +7,7 @@ message, a task, an event) and its name there, so that it is worth nothing in an
 """
 
 import os
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from bson import decode, encode
@@ -102,6 +103,27 @@ def key_of(sealed: bytes) -> str:
         EncryptionError: It is no sealed value that this release knows.
     """
     return _head("a document", "a value", sealed)[0]
+
+
+def seal_text(sealing: Sealing | None, owner: str, name: str, text: str | None) -> Any:
+    """Return a text as it is to be stored: sealed, if there are keys; None, if there is no text."""
+    return text if sealing is None or text is None else sealing.seal(owner, name, text)
+
+
+def open_text(sealing: Sealing | None, owner: str, name: str, stored: Any) -> str:
+    """Return a stored text, to look at; if it is sealed and cannot be opened, the reason stands in its place."""
+    try:
+        return str(open_sealed(sealing, owner, name, stored))
+    except EncryptionError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def find_text(
+    sealing: Sealing | None, owner: str, name: str, fields: Mapping[str, Any]
+) -> str | None:
+    """Return the text of a field, to look at, as ``open_text`` does; None if there is none."""
+    stored = fields.get(name)
+    return None if stored is None else open_text(sealing, owner, name, stored)
 
 
 def open_sealed(sealing: Sealing | None, owner: str, name: str, stored: Any) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from kikwiflow_worker.store.mongo.codec import decode_instance
+from kikwiflow_worker.store.mongo.codec import decode_incident, decode_instance, decode_row
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Collection, Document, fetched
 from kikwiflow_worker.store.mongo.keyset import Order, decode_cursor, encode_cursor
@@ -62,7 +62,9 @@ class SearchBase:
     def __init__(self, collections: Collections, server_time: ServerTime) -> None:
         self._collections = collections
         self._time = server_time
-        self._decode = partial(decode_instance, sealing=collections.sealing)
+        self._instance = partial(decode_instance, sealing=collections.sealing)
+        self._row = partial(decode_row, sealing=collections.sealing)
+        self._incident = partial(decode_incident, sealing=collections.sealing)
 
     async def _place(self, query: Placed) -> Place:
         return await self._versions(query.definition_ids, query.definition_keys), query.node_id

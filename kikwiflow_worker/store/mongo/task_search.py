@@ -13,7 +13,7 @@ from kikwiflow_worker.model.runtime import (
     TaskStatus,
     TaskType,
 )
-from kikwiflow_worker.store.mongo.codec import decode_external_task, decode_incident, decode_row
+from kikwiflow_worker.store.mongo.codec import decode_external_task
 from kikwiflow_worker.store.mongo.driver import Document, fetched
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.keyset import CREATED, DUE, NEWEST
@@ -91,7 +91,7 @@ class TaskSearches(SearchBase):
     ) -> Page[ExecutableTask]:
         """Return executable tasks."""
         with translated("searching tasks"):
-            return await self._page(await self._task_looks(query), decode_row, limit, cursor)
+            return await self._page(await self._task_looks(query), self._row, limit, cursor)
 
     async def count_tasks(self, query: TaskSearch) -> Count:
         """Return how many executable tasks a search would find."""
@@ -121,7 +121,7 @@ class TaskSearches(SearchBase):
     ) -> Page[ExecutableTask]:
         """Return timers that have not fired; those of one instance in the order in which they were set up."""
         with translated("searching timers"):
-            return await self._page(await self._timer_looks(query), decode_row, limit, cursor)
+            return await self._page(await self._timer_looks(query), self._row, limit, cursor)
 
     async def _timer_looks(self, query: TimerSearch) -> tuple[Look, ...]:
         tasks = self._collections.tasks
@@ -221,7 +221,7 @@ class TaskSearches(SearchBase):
         """Return incidents."""
         with translated("searching incidents"):
             looks = await self._incident_looks(query)
-            return await self._page(looks, decode_incident, limit, cursor)
+            return await self._page(looks, self._incident, limit, cursor)
 
     async def count_incidents(self, query: IncidentSearch) -> Count:
         """Return how many incidents a search would find."""

@@ -1,7 +1,11 @@
 """What happened to one instance, and where it stands: from its events and its rows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
+
+from bson.timestamp import Timestamp
 
 from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.model.events import EventType, NodeStatus, OutboxEvent
@@ -17,7 +21,7 @@ from kikwiflow_worker.store.mongo.keyset import (
 )
 from kikwiflow_worker.store.mongo.places import is_token
 from kikwiflow_worker.store.mongo.relay_documents import parse_sequence, sequence_text
-from kikwiflow_worker.store.mongo.sealing import Sealing
+from kikwiflow_worker.store.mongo.sealing import Sealing, find_text
 from kikwiflow_worker.store.mongo.search_base import MAX_PAGE, SearchBase
 from kikwiflow_worker.store.mongo.value_codec import decode_payload
 from kikwiflow_worker.store.mongo.windows import MAX_TIME_MS, every
@@ -32,7 +36,9 @@ from kikwiflow_worker.store.search import (
 from kikwiflow_worker.store.views import Page
 
 _INDEX = "instance_order"
-_IN_ORDER = [("sequence", 1), ("timestamp", 1), ("position", 1), ("_id", 1)]
+_ORDER = ("sequence", "timestamp", "position", "_id")
+_IN_ORDER = [(field, 1) for field in _ORDER]
+_NEWEST_FIRST = [(field, -1) for field in _ORDER]
 _EVENTS_CAP = 2 * PATH_CAP
 _KNOWN = frozenset(EventType)
 """A later release may store others beside them: they are left out."""
@@ -65,27 +71,29 @@ class Timelines(SearchBase):
         *,
         tenant_id: str | None = None,
         types: tuple[EventType, ...] = (),
+        newest_first: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[TimelineEvent]:
-        """Return what happened to an instance, in its order."""
+        """Return what happened to an instance, in its order or against it."""
         check_texts(instance_id=instance_id)
         limit = max(1, min(limit, MAX_PAGE))
         # Events of other types lie between: they are read, and left out here, up to what a page may examine.
         most = limit * EXAMINED_PER_ROW if types else limit
         wanted = types or _KNOWN
         found = {"processInstanceId": instance_id}
-        after = _after(cursor) if cursor else {}
+        beyond = (_before if newest_first else _after)(_position(cursor)) if cursor else {}
+        order = _NEWEST_FIRST if newest_first else _IN_ORDER
         with translated("listing events"):
             if not await self._belongs(instance_id, tenant_id):
                 return Page((), None)
             events = self._collections.outbox_events.find(
-                every(found, after), max_time_ms=MAX_TIME_MS, hint=_INDEX
+                every(found, beyond), max_time_ms=MAX_TIME_MS, hint=_INDEX
             )
             shown: list[Document] = []
             examined = 0
             last: Document | None = None
-            async for row in events.sort(_IN_ORDER).limit(most + 1):
+            async for row in events.sort(order).limit(most + 1):
                 if examined == most or len(shown) == limit:
                     return Page(self._shown(shown), _cursor(last))
                 examined += 1
@@ -104,7 +112,11 @@ class Timelines(SearchBase):
             if not await self._belongs(instance_id, tenant_id):
                 return Path(visits=(), flows=(), is_complete=False)
             rows = await self._path_events(instance_id)
-            visits = [visit for row in rows if (visit := _visit(row)) is not None]
+            visits = [
+                visit
+                for row in rows
+                if (visit := _visit(row, self._collections.sealing)) is not None
+            ]
             if not any(row["eventType"] == EventType.FLOW_NODE_FINISHED for row in rows):
                 visits = await self._completed(instance_id)
                 return Path(visits=tuple(visits[:PATH_CAP]), flows=(), is_complete=False)
@@ -217,7 +229,7 @@ def _rank(row: Document) -> int:
             return 3
 
 
-def _visit(row: Document) -> Visit | None:
+def _visit(row: Document, sealing: Sealing | None) -> Visit | None:
     """Return the visit that an event ended; None for an event that ends none."""
     payload = row["payload"]
     match row["eventType"]:
@@ -235,7 +247,7 @@ def _visit(row: Document) -> Visit | None:
         finished_at=payload[ended],
         status=NodeStatus(payload.get("nodeExecutionStatus", NodeStatus.SUCCESS)),
         interrupted_by=payload.get("interruptedByNodeDefinitionId"),
-        error=payload.get("errorMessage"),
+        error=find_text(sealing, row["_id"], "errorMessage", payload),
     )
 
 
@@ -264,19 +276,47 @@ def _cursor(row: Document | None) -> str:
     )
 
 
-def _after(cursor: str) -> Document:
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """Of an event in its timeline; events of a release without a relay have no sequence, and come before all others."""
+
+    sequence: Timestamp | None
+    at: datetime
+    position: int
+    event_id: str
+
+
+def _position(cursor: str) -> _Position:
     try:
         text, at, position, event_id = decode_parts(cursor)
-        sequence = parse_sequence(str(text)) if text is not None else None
-        when = instant(at)
-        place = int(position)  # type: ignore[call-overload]
         check_texts(id=event_id)
+        return _Position(
+            parse_sequence(str(text)) if text is not None else None,
+            instant(at),
+            int(position),  # type: ignore[call-overload]
+            str(event_id),
+        )
     except (ValueError, TypeError, OverflowError, OperationError) as error:
         raise unknown_cursor() from error
-    passed: list[Document] = [
-        {"timestamp": {"$lt": when}},
-        {"timestamp": when, "position": {"$lt": place}},
-        {"timestamp": when, "position": place, "_id": {"$lte": event_id}},
+
+
+def _after(last: _Position) -> Document:
+    """Return the filter for what comes after an event; what comes before it among equals is named to be left out."""
+    bound: Document = {} if last.sequence is None else {"sequence": {"$gte": last.sequence}}
+    return {**bound, "$nor": _equals_up_to(last, "$lt")}
+
+
+def _before(last: _Position) -> Document:
+    """Return the filter for what comes before an event; a missing sequence is less than any, though not comparable."""
+    bound = None if last.sequence is None else {"$not": {"$gt": last.sequence}}
+    return {"sequence": bound, "$nor": _equals_up_to(last, "$gt")}
+
+
+def _equals_up_to(last: _Position, passed: str) -> list[Document]:
+    """Return the filters for events of the same sequence that were passed, and for the last one itself."""
+    at = {"sequence": last.sequence, "timestamp": last.at}
+    return [
+        {"sequence": last.sequence, "timestamp": {passed: last.at}},
+        {**at, "position": {passed: last.position}},
+        {**at, "position": last.position, "_id": {f"{passed}e": last.event_id}},
     ]
-    bound: Document = {} if sequence is None else {"sequence": {"$gte": sequence}}
-    return {**bound, "$nor": [{"sequence": sequence, **each} for each in passed]}

@@ -1,4 +1,4 @@
-"""Maps values of variables to what is stored of them, and back; sealed if encryption is on (``sealing``)."""
+"""Maps values of variables and payloads of events to what is stored of them, and back; sealed if encryption is on (``sealing``)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -12,6 +12,7 @@ from bson.binary import Binary
 from bson.decimal128 import Decimal128, create_decimal128_context
 
 from kikwiflow_worker.errors import EncryptionError
+from kikwiflow_worker.model.events import EVENT_TEXTS
 from kikwiflow_worker.model.variables import UnreadableVariables, Value, Variables
 from kikwiflow_worker.store.mongo.driver import Document
 from kikwiflow_worker.store.mongo.sealing import Sealing, open_sealed
@@ -108,14 +109,14 @@ def decode_variable(name: str, stored: Any, owner: str, sealing: Sealing | None)
     return decode_value(plain)
 
 
-_PAYLOAD_VALUES = ("value", "resolvedAnswer")
-"""Fields of events that hold a variable's value, beside the ``variables``."""
+_PAYLOAD_VALUES = ("value", "resolvedAnswer", *EVENT_TEXTS)
+"""Fields of events that hold a variable's value, or a text that may quote one, beside the ``variables``."""
 
 
 def encode_payload(
     payload: Mapping[str, Value], event_id: str, sealing: Sealing | None
 ) -> Document:
-    """Return the payload of an outbox event; what it tells of variables is sealed."""
+    """Return the payload of an outbox event; what it tells of variables, and may quote of them, is sealed."""
     stored = {name: encode_value(value) for name, value in payload.items()}
     return _each_value(stored, event_id, sealing.seal) if sealing else stored
 
@@ -133,7 +134,7 @@ def decode_payload(
 
 
 def payload_values(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a stored payload tells of variables: its path in the payload, and the value."""
+    """Yield what of a stored payload is to be sealed: its path in the payload, and the value."""
     for field in _PAYLOAD_VALUES:
         if payload.get(field) is not None:
             yield field, payload[field]
@@ -146,7 +147,7 @@ def payload_values(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _each_value(
     payload: Mapping[str, Any], event_id: str, change: Callable[[str, str, Any], Any]
 ) -> Document:
-    """Return a payload with ``change`` made to each value of a variable."""
+    """Return a payload with ``change`` made to each value that is to be sealed."""
     changed = dict(payload)
     if isinstance(payload.get("variables"), Mapping):
         changed["variables"] = dict(payload["variables"])

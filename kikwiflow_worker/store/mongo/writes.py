@@ -115,7 +115,11 @@ class Writes:
             ),
             (
                 collections.incidents,
-                [encode_incident(c.incident) for c in changes if isinstance(c, OpenIncident)],
+                [
+                    encode_incident(c.incident, collections.sealing)
+                    for c in changes
+                    if isinstance(c, OpenIncident)
+                ],
             ),
         ]
         for change in changes:
