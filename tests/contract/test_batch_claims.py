@@ -19,6 +19,7 @@ from kikwiflow_worker.store.mongo.driver import Client, Document, Session, open_
 from kikwiflow_worker.store.mongo.locks import MongoLockKeeper
 from kikwiflow_worker.store.mongo.store import MongoStore
 from kikwiflow_worker.store.mongo.turns import Turns
+from tests.support.profiler import profiled
 from tests.support.stores import (
     FAR_AWAY,
     LOCK,
@@ -85,6 +86,23 @@ async def test_a_batch_takes_no_more_than_there_is(store: MongoStore) -> None:
 
     assert len(await claim_many(store, 50)) == 5
     assert await claim_many(store, 50) == ()
+
+
+async def test_a_batch_reads_none_of_what_its_worker_holds_already(
+    store: MongoStore, data: Database[Json]
+) -> None:
+    await put_due(store, 160)
+    # The server remembers what was fast for a worker that holds nothing else.
+    for _ in range(3):
+        await claim_many(store, 16)
+        data.executable_tasks.delete_many({"workerId": WORKER})
+
+    with profiled(data) as entries:
+        for _ in range(6):
+            assert len(await claim_many(store, 16)) == 16
+
+    reads = [entry for entry in entries if "claimToken" in entry["command"].get("filter", {})]
+    assert [read["docsExamined"] for read in reads] == [16] * 6
 
 
 @pytest.mark.parametrize("limit", [1, FEWEST_IN_BATCH - 1, FEWEST_IN_BATCH])

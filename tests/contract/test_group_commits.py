@@ -33,6 +33,7 @@ from kikwiflow_worker.store.mongo.store import MongoStore
 from tests.contract.test_variables_in_store import variables_of
 from tests.support.groups import commit_group, committed, put_claimed, step, unit_of
 from tests.support.mongo import MongoServer
+from tests.support.profiler import profiled
 from tests.support.stores import (
     FAR_AWAY,
     LONG_AGO,
@@ -45,6 +46,7 @@ from tests.support.stores import (
     an_instance,
     claim,
     claim_any,
+    claim_many,
     commit,
     lapse,
     put_instance,
@@ -53,6 +55,8 @@ from tests.support.stores import (
 )
 
 pytestmark = pytest.mark.mongo
+
+SIZE = 16
 
 
 async def test_all_units_of_a_group_are_written(store: MongoStore, data: Database[Json]) -> None:
@@ -103,6 +107,26 @@ async def test_a_group_of_lost_claims_writes_nothing(
 
     assert all(isinstance(one, ClaimLostError) for one in results)
     assert snapshot(data) == before
+
+
+async def test_a_group_reads_none_of_what_its_worker_holds_beside(
+    store: MongoStore, data: Database[Json]
+) -> None:
+    async def claim_some() -> list[UnitOfWork]:
+        return [unit_of(RemoveTask(one.claim)) for one in await claim_many(store, SIZE)]
+
+    await commit(store, *(InsertTask(a_task()) for _ in range(10 * SIZE)))
+    # The server remembers what was fast for a worker that holds nothing else.
+    for _ in range(3):
+        committed(await commit_group(store, *await claim_some()))
+    held = [await claim_some() for _ in range(6)]
+
+    with profiled(data) as entries:
+        committed(await commit_group(store, *held[0]))
+
+    tasks = [entry for entry in entries if entry["ns"].endswith(".executable_tasks")]
+    assert {entry["op"] for entry in tasks} == {"remove"}
+    assert [entry["docsExamined"] for entry in tasks] == [SIZE]
 
 
 async def test_no_units_are_no_group(store: MongoStore) -> None:

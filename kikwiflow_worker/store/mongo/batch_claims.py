@@ -11,6 +11,7 @@ from pymongo.errors import ExecutionTimeout, OperationFailure, PyMongoError
 from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.claim_filters import CLAIM_TIME_MS, DUE, claim_pipeline
 from kikwiflow_worker.store.mongo.driver import (
+    BY_ID,
     MAJORITY,
     Collection,
     Document,
@@ -162,7 +163,7 @@ class BatchClaims:
                 return Batch()
         except ExecutionTimeout:
             held_up = await self._take_apart(chosen, claim, session)
-        rows = await fetched(self._tasks.find(own, session=session), len(chosen))
+        rows = await fetched(self._tasks.find(own, session=session, hint=BY_ID), len(chosen))
         return Batch(rows, held_up)
 
     async def _take_apart(
@@ -175,7 +176,7 @@ class BatchClaims:
         await settled(session.start_transaction(write_concern=MAJORITY))
         try:
             found = {**_as_seen(chosen), **DUE}
-            await settled(self._tasks.update_many(found, claim, hint="_id_", session=session))
+            await settled(self._tasks.update_many(found, claim, hint=BY_ID, session=session))
             await settled(session.commit_transaction())
         except PyMongoError as error:
             if session.in_transaction:
@@ -194,7 +195,7 @@ class BatchClaims:
         """Update many rows within the time limit of a claim, which the driver's own method cannot give."""
         command = {
             "update": self._tasks.name,
-            "updates": [{"q": found, "u": change, "multi": True, "hint": "_id_"}],
+            "updates": [{"q": found, "u": change, "multi": True, "hint": BY_ID}],
             "writeConcern": MAJORITY.document,
             "maxTimeMS": CLAIM_TIME_MS,
         }

@@ -27,7 +27,14 @@ from kikwiflow_worker.model.unit_of_work import (
 )
 from kikwiflow_worker.store.mongo.codec import encode_loop
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Collection, Document, Session, fetched, settled
+from kikwiflow_worker.store.mongo.driver import (
+    BY_ID,
+    Collection,
+    Document,
+    Session,
+    fetched,
+    settled,
+)
 from kikwiflow_worker.store.mongo.sealing import Sealing, seal_text
 
 UNLOCKED = {"workerId": "", "lockExpiresAt": "", "claimToken": "", "fetchedAt": ""}
@@ -85,14 +92,14 @@ class Guards:
         hosts = [guard for guard in guards if isinstance(guard, EndHost)]
         kinds = {kind: [one.task_id for one in hosts if one.kind is kind] for kind in HostKind}
         if ids := kinds[HostKind.EXECUTABLE_TASK]:
-            deletes.append(DeleteMany(_endable({"$in": ids})))
+            deletes.append(DeleteMany(_endable({"$in": ids}), hint=BY_ID))
         matched = 0
         if deletes or updates:
             written = await settled(tasks.bulk_write([*deletes, *updates], session=session))
             matched += written.deleted_count + written.matched_count
         if ids := kinds[HostKind.EXTERNAL_TASK]:
             found = _endable({"$in": ids})
-            ended = await settled(external_tasks.delete_many(found, session=session))
+            ended = await settled(external_tasks.delete_many(found, hint=BY_ID, session=session))
             matched += ended.deleted_count
         if matched != len(guards):
             raise ClaimLostError(None, f"{len(guards) - matched} tasks belong to somebody else")
@@ -103,7 +110,8 @@ class Guards:
             "_id": {"$in": [claim.task_id for claim in claims]},
             "status": TaskStatus.LOCKED.value,
         }
-        rows = self._collections.tasks.find(found, {"workerId": 1, "epoch": 1}, session=session)
+        fields = {"workerId": 1, "epoch": 1}
+        rows = self._collections.tasks.find(found, fields, hint=BY_ID, session=session)
         return frozenset(
             Claim(row["_id"], row["workerId"], row["epoch"])
             for row in await fetched(rows, len(claims))
@@ -204,9 +212,9 @@ def _claim_writes(
             removed.setdefault((claim.worker_id, claim.epoch), []).append(claim.task_id)
         elif isinstance(guard, CLAIM_GUARDS):
             update = {**decision(guard, now, sealing), "$inc": {"epoch": 1}}
-            updates.append(UpdateOne(held(guard.claim), update))
+            updates.append(UpdateOne(held(guard.claim), update, hint=BY_ID))
     deletes = [
-        DeleteMany({**held(Claim("", worker_id, epoch)), "_id": {"$in": ids}})
+        DeleteMany({**held(Claim("", worker_id, epoch)), "_id": {"$in": ids}}, hint=BY_ID)
         for (worker_id, epoch), ids in removed.items()
     ]
     return deletes, updates

@@ -24,7 +24,9 @@ from kikwiflow_worker.store.mongo.store import MongoStore, SilentObserver, Store
 
 
 class InMemoryArrivals(Arrivals):
-    """Pulls branches by reading and writing."""
+    """Pulls branches by reading and writing; mongomock takes no hints."""
+
+    _hint = None
 
     def __init__(self, collections: Collections, server_time: ServerTime) -> None:
         super().__init__(collections)

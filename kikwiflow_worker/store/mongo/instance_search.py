@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from kikwiflow_worker.errors import OperationError
 from kikwiflow_worker.model.runtime import InstanceStatus, ProcessInstance
 from kikwiflow_worker.model.variables import Value
-from kikwiflow_worker.store.mongo.driver import Collection, Document, fetched
+from kikwiflow_worker.store.mongo.driver import BY_ID, Collection, Document, fetched
 from kikwiflow_worker.store.mongo.errors import translated
 from kikwiflow_worker.store.mongo.keyset import CREATED, STARTED
 from kikwiflow_worker.store.mongo.places import (
@@ -85,7 +85,7 @@ class InstanceSearches(SearchBase):
         found = {name: each.wanted for name, each in wanted.items()}
         with translated("looking for business keys"):
             rows = self._collections.instances.find(
-                found, {"businessKey": 1}, max_time_ms=MAX_TIME_MS, hint="_id_"
+                found, {"businessKey": 1}, max_time_ms=MAX_TIME_MS, hint=BY_ID
             )
             return {row["_id"]: row["businessKey"] for row in await fetched(rows, _MAX_IDS)}
 

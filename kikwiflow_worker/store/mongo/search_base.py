@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from kikwiflow_worker.store.mongo.codec import decode_incident, decode_instance, decode_row
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import Collection, Document, fetched
+from kikwiflow_worker.store.mongo.driver import BY_ID, Collection, Document, fetched
 from kikwiflow_worker.store.mongo.keyset import Order, decode_cursor, encode_cursor
 from kikwiflow_worker.store.mongo.places import MAX_LOOKS, NODE_WAY, find_places
 from kikwiflow_worker.store.mongo.server_time import ServerTime
@@ -122,7 +122,7 @@ class SearchBase:
         window = await read_page(looks, after=after, limit=most, budget=most)
         ids = list(dict.fromkeys(row[behind.named_by] for row in window.rows))
         wanted = every({"_id": {"$in": ids}}, behind.found)
-        documents = behind.collection.find(wanted, max_time_ms=MAX_TIME_MS, hint="_id_")
+        documents = behind.collection.find(wanted, max_time_ms=MAX_TIME_MS, hint=BY_ID)
         there = {document["_id"]: document for document in await fetched(documents, most)}
         shown: dict[str, T] = {}
         for row in window.rows:
