@@ -4,11 +4,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import BY_ID, Document, settled
+from kikwiflow_worker.store.mongo.driver import Document, settled
 from kikwiflow_worker.store.mongo.errors import translated
 
 _AT_ONCE = 8
@@ -26,8 +25,6 @@ class Arrival:
 
 class Arrivals:
     """Delivers arrivals to their joins and removes their records."""
-
-    _hint: ClassVar[str | None] = BY_ID
 
     def __init__(self, collections: Collections) -> None:
         self._tasks = collections.tasks
@@ -51,7 +48,7 @@ class Arrivals:
                 "_id": {"$in": [arrival.task_id for arrival in arrivals]},
                 "status": TaskStatus.ARRIVED.value,
             }
-            await settled(self._tasks.delete_many(recorded, hint=self._hint))
+            await settled(self._tasks.delete_many(recorded))
         return frozenset(released)
 
     async def deliver_found(self, *, limit: int) -> int:

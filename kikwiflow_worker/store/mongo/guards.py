@@ -99,7 +99,7 @@ class Guards:
             matched += written.deleted_count + written.matched_count
         if ids := kinds[HostKind.EXTERNAL_TASK]:
             found = _endable({"$in": ids})
-            ended = await settled(external_tasks.delete_many(found, hint=BY_ID, session=session))
+            ended = await settled(external_tasks.delete_many(found, session=session))
             matched += ended.deleted_count
         if matched != len(guards):
             raise ClaimLostError(None, f"{len(guards) - matched} tasks belong to somebody else")

@@ -24,9 +24,7 @@ from kikwiflow_worker.store.mongo.store import MongoStore, SilentObserver, Store
 
 
 class InMemoryArrivals(Arrivals):
-    """Pulls branches by reading and writing; mongomock takes no hints."""
-
-    _hint = None
+    """Pulls branches by reading and writing."""
 
     def __init__(self, collections: Collections, server_time: ServerTime) -> None:
         super().__init__(collections)

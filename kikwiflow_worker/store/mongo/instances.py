@@ -26,7 +26,7 @@ from kikwiflow_worker.store.mongo.codec import (
     encode_instance,
 )
 from kikwiflow_worker.store.mongo.collections import Collections
-from kikwiflow_worker.store.mongo.driver import BY_ID, Document, Session, fetched, settled
+from kikwiflow_worker.store.mongo.driver import Document, Session, fetched, settled
 from kikwiflow_worker.store.mongo.guards import ARRIVAL_GRACE
 from kikwiflow_worker.store.mongo.outbox import Outbox, store_event
 from kikwiflow_worker.store.mongo.sealing import seal_text
@@ -105,9 +105,7 @@ class InstanceWrites:
         if not updates:
             return
         operations = [
-            UpdateOne(
-                {"_id": instance_id, "status": RUNNING, **fitting(update)}, update, hint=BY_ID
-            )
+            UpdateOne({"_id": instance_id, "status": RUNNING, **fitting(update)}, update)
             for instance_id, update in updates.items()
         ]
         instances = self._collections.instances
@@ -145,16 +143,16 @@ class InstanceWrites:
         if not opened:
             return ()
         running = {"_id": {"$in": list(opened)}, "status": RUNNING}
-        found = self._collections.instances.find(running, hint=BY_ID, session=session)
+        found = self._collections.instances.find(running, session=session)
         documents = await fetched(found, len(opened))
         last = [one for one in documents if one["openPaths"] + opened[one["_id"]] == 0]
         ending = {one["_id"] for one in last}
         operations: list[DeleteMany | UpdateOne] = [
-            DeleteMany({"_id": {"$in": ids}, "status": RUNNING, "openPaths": paths}, hint=BY_ID)
+            DeleteMany({"_id": {"$in": ids}, "status": RUNNING, "openPaths": paths})
             for paths, ids in _ids_by_paths(last).items()
         ]
         operations += [
-            UpdateOne({"_id": one, "status": RUNNING}, {"$inc": {"openPaths": by}}, hint=BY_ID)
+            UpdateOne({"_id": one, "status": RUNNING}, {"$inc": {"openPaths": by}})
             for one, by in opened.items()
             if one not in ending
         ]
