@@ -60,10 +60,10 @@ class Reader:
                 fields[name] = value
             return None
 
-    async def until(self, event: str) -> Message:
-        """Return the next message of one name."""
+    async def until(self, event: str, is_it: Callable[[Any], bool] = lambda _data: True) -> Message:
+        """Return the next message of one name whose data it is: a look that a change falls into tells half of it."""
         while message := await self.next():
-            if message.event == event:
+            if message.event == event and is_it(message.data):
                 return message
         raise AssertionError(f"the stream ended without {event!r}")
 
