@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from pymongo import AsyncMongoClient
 from pymongo.database import Database
 
+from kikwiflow_worker.clock import SystemClock
 from kikwiflow_worker.model.runtime import Branch
 from kikwiflow_worker.model.unit_of_work import ArriveTask, InsertTask, RemoveTask
-from kikwiflow_worker.store.mongo.store import MongoStore
+from kikwiflow_worker.store.mongo.store import MongoStore, SilentObserver, StoreOptions
+from tests.support.commands import CommandCounter
 from tests.support.groups import HAND_ON, commit_group, put_claimed, step, unit_of
+from tests.support.mongo import MongoServer
 from tests.support.stores import (
     Json,
     a_branch_task,
@@ -24,6 +28,8 @@ pytestmark = pytest.mark.mongo
 
 SOON_S = 5.0
 QUIET_S = 0.3
+WAITS = 4
+"""Requests that a stream holds open, one after the other, while nothing happens."""
 
 
 class Listener:
@@ -117,3 +123,30 @@ async def test_what_is_handed_on_or_removed_wakes_nobody(
 
     await listener.stays_quiet()
     assert listener.hints == before
+
+
+async def test_a_stream_on_which_nothing_happens_stays_open(
+    mongo_server: MongoServer, data: Database[Json]
+) -> None:
+    counter = CommandCounter()
+    client: AsyncMongoClient[Json] = AsyncMongoClient(
+        mongo_server.uri, socketTimeoutMS=500, event_listeners=[counter]
+    )
+    store = MongoStore(
+        client,
+        data.name,
+        clock=SystemClock(),
+        options=StoreOptions(),
+        observer=SilentObserver(),
+        owns_client=True,
+    )
+    listener = Listener(store)
+    assert await listener.hears()
+
+    with counter.counting() as sent:
+        while len(sent) < WAITS:
+            await asyncio.sleep(0.05)
+
+    assert sent == ["getMore"] * WAITS
+    await listener.stop()
+    await store.close()

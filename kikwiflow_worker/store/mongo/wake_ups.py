@@ -10,10 +10,11 @@ from kikwiflow_worker.model.runtime import TaskStatus
 from kikwiflow_worker.store.mongo.collections import Collections
 from kikwiflow_worker.store.mongo.driver import Document, settled
 
-IDLE_MS = 5_000
-"""How long the server holds a request open while nothing happens; one command for each such span is the idle cost.
+_IDLE_MS = 5_000
+"""How long the server holds a request open while nothing happens; one command for each such span is the idle cost."""
 
-Well below the socket time-out of our clients, which would end the stream."""
+_OF_SOCKET_TIMEOUT = 0.8
+"""The most of the client's socket time-out that this may be: an answer as late as that breaks the stream."""
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
@@ -37,7 +38,7 @@ class MongoWakeUps:
         while True:
             try:
                 stream = await settled(
-                    self._tasks.watch(claimable_changes(), max_await_time_ms=IDLE_MS)
+                    self._tasks.watch(claimable_changes(), max_await_time_ms=self._idle_ms())
                 )
                 async with stream:
                     yield
@@ -53,6 +54,10 @@ class MongoWakeUps:
                 pass
             await self._clock.sleep(pause * (0.5 + self._jitter.random()))
             pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _idle_ms(self) -> int:
+        timeout_s = self._tasks.database.client.options.pool_options.socket_timeout
+        return min(_IDLE_MS, int(timeout_s * 1000 * _OF_SOCKET_TIMEOUT)) if timeout_s else _IDLE_MS
 
 
 def claimable_changes() -> list[Document]:
