@@ -248,7 +248,7 @@ class Queries:
                     due, sort=[("claimableAt", 1)], max_time_ms=_MAX_TIME_MS
                 )
             )
-            count = await settled(
+            count = first and await settled(
                 self._collections.tasks.count_documents(due, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS)
             )
             incidents = await settled(
@@ -258,7 +258,7 @@ class Queries:
             )
         waited = self._time.now() - first["claimableAt"] if first else timedelta(0)
         return QueueMeasures(
-            due=count, oldest_due_s=max(0.0, waited.total_seconds()), open_incidents=incidents
+            due=count or 0, oldest_due_s=max(0.0, waited.total_seconds()), open_incidents=incidents
         )
 
     def _due(self) -> Document:
