@@ -248,9 +248,12 @@ class Queries:
                     due, sort=[("claimableAt", 1)], max_time_ms=_MAX_TIME_MS
                 )
             )
-            count = first and await settled(
-                self._collections.tasks.count_documents(due, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS)
-            )
+            count = 0
+            if first:  # an idle database is asked no more than it must be
+                tasks = self._collections.tasks
+                count = await settled(
+                    tasks.count_documents(due, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS)
+                )
             incidents = await settled(
                 self._collections.incidents.count_documents(
                     open_incidents, limit=DUE_CAP, maxTimeMS=_MAX_TIME_MS
@@ -258,7 +261,7 @@ class Queries:
             )
         waited = self._time.now() - first["claimableAt"] if first else timedelta(0)
         return QueueMeasures(
-            due=count or 0, oldest_due_s=max(0.0, waited.total_seconds()), open_incidents=incidents
+            due=count, oldest_due_s=max(0.0, waited.total_seconds()), open_incidents=incidents
         )
 
     def _due(self) -> Document:
